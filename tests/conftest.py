@@ -1,0 +1,35 @@
+"""Fixtures shared by all tests. The real data lie beside the checkout where there are any."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED_ABIDE = Path(__file__).resolve().parents[2] / "shared" / "abide"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """One thread a test process: two processes share two cores, and results do not depend on the load."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_abide() -> Path:
+    """The folder with the packed ABIDE data, its splits and baselines."""
+    if not (SHARED_ABIDE / "unpack").is_file():
+        pytest.skip(f"the real ABIDE data are not at {SHARED_ABIDE}")
+    return SHARED_ABIDE
+
+
+@pytest.fixture(scope="session")
+def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real ABIDE files, laid out as nilearn caches them (1,035 subjects)."""
+    folder = tmp_path_factory.mktemp("abide")
+    subprocess.run([sys.executable, shared_abide / "unpack", folder], check=True, capture_output=True)
+    return folder
