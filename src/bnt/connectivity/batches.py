@@ -1,0 +1,94 @@
+"""Series of different lengths as batches of equal length, cleaned by one rule.
+
+The rule for regions without a signal, in every kind: a region with a value that is not finite, or
+whose series does not vary, has no connections. Its edges are 0 and its diagonal is what the kind says.
+A subject in whom no region varies is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from bnt.errors import BadInput
+
+SUBJECTS_AT_ONCE = 16  # the matrices of a batch at V = 200 stay in the cache: faster than 64 or 256
+
+# A region whose spread is below this share of the subject's largest value holds rounding noise only, such
+# as a constant that went through a filter.
+NO_VARIATION = 1e-10
+
+
+def check_series(series: Sequence[np.ndarray]) -> int:
+    """Return the number of regions that all series share, or say which subject differs."""
+    if len(series) == 0:
+        raise BadInput("There are no time series: give at least one (volumes, ROIs) array.")
+    n_rois = np.shape(series[0])[-1] if np.ndim(series[0]) else 0
+    for i, one in enumerate(series):
+        if np.ndim(one) != 2:
+            raise BadInput(f"Series {i} has shape {np.shape(one)}: give a (volumes, ROIs) array for each subject.")
+        volumes, regions = np.shape(one)
+        if regions != n_rois:
+            raise BadInput(f"Series {i} has {regions} ROIs, series 0 has {n_rois}: all must come from one atlas.")
+        if regions < 2:
+            raise BadInput(f"Series {i} has {regions} ROI: a connectome needs two or more.")
+        if volumes < 3:
+            raise BadInput(f"Series {i} has {volumes} volumes: a correlation needs at least three.")
+    return n_rois
+
+
+def centred_batches(
+    series: Sequence[np.ndarray], dtype: torch.dtype, device: str | torch.device
+) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    """Yield subjects of the same length together: their positions and centred series.
+
+    Parameters
+    ----------
+    series : sequence of (T_i, V) arrays
+    dtype : torch.dtype
+        Of the tensors; the means are taken so that a large offset costs no precision.
+    device : str or torch.device
+
+    Yields
+    ------
+    rows : array of int, (B,)
+    centred : tensor, (B, T, V)
+        Mean 0 over time; regions without a signal are 0 throughout.
+    """
+    check_series(series)
+    lengths = np.array([len(one) for one in series])
+    for length in np.unique(lengths):
+        same = np.flatnonzero(lengths == length)
+        for start in range(0, len(same), SUBJECTS_AT_ONCE):
+            rows = same[start : start + SUBJECTS_AT_ONCE]
+            yield rows, _centred(series, rows, dtype, device)
+
+
+def _centred(
+    series: Sequence[np.ndarray], rows: np.ndarray, dtype: torch.dtype, device: str | torch.device
+) -> torch.Tensor:
+    narrow = all(np.asarray(series[i]).dtype in (np.float32, np.float16) for i in rows)
+    stacked = np.stack([np.asarray(series[i], dtype=np.float32 if narrow else np.float64) for i in rows])
+    x = torch.from_numpy(stacked).to(device)
+    if dtype == torch.float64:
+        x = x.to(dtype)
+    first = x[:, :1].clone()
+    x = x.sub_(first)  # a region that is constant becomes 0 exactly, and a large offset is gone
+    missing = ~torch.isfinite(x.sum(1, keepdim=True))  # (B, 1, V): inf and nan survive the sum
+    if missing.any():
+        x.masked_fill_(missing, 0.0)
+        first.masked_fill_(missing, 0.0)
+    x.sub_(x.mean(1, keepdim=True))
+    scale = torch.maximum(first.abs(), x.abs().amax(1, keepdim=True)).amax(2, keepdim=True)  # (B, 1, 1)
+    x.div_(torch.where(scale > 0, scale, torch.ones_like(scale)))  # no square overflows in float32
+    still = (x.abs().amax(1, keepdim=True) <= NO_VARIATION) | missing
+    x.masked_fill_(still, 0.0)
+    dead = still.all(2).flatten()
+    if dead.any():
+        subject = int(rows[int(dead.nonzero()[0])])
+        raise BadInput(
+            f"Series {subject} has no ROI that varies (all are constant or hold missing values): leave the subject out."
+        )
+    return x.to(dtype)

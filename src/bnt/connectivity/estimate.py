@@ -1,0 +1,86 @@
+"""Batched covariance, correlation and partial correlation of centred series.
+
+The shrinkage is that of Ledoit and Wolf (2004), "A well-conditioned estimator for large-dimensional
+covariance matrices", in the form scikit-learn's ``LedoitWolf`` computes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def unit_columns(centred: torch.Tensor) -> torch.Tensor:
+    """Scale each region's centred series to norm 1; a region without a signal stays 0: (B, T, V) -> same."""
+    norm = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+    return centred / torch.where(norm > 0, norm, torch.ones_like(norm))
+
+
+def gram(x: torch.Tensor) -> torch.Tensor:
+    """Return the inner products of the columns: (B, T, V) -> (B, V, V)."""
+    return torch.bmm(x.transpose(1, 2), x)
+
+
+def shrinkage(x: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """Return the Ledoit-Wolf shrinkage of each subject, (B,) float64, between 0 and 1.
+
+    Parameters
+    ----------
+    x : tensor, (B, T, V)
+        Centred series.
+    covariance : tensor, (B, V, V)
+        Their maximum-likelihood covariance, ``x' x / T``.
+    """
+    volumes, regions = x.shape[1], x.shape[2]
+    trace = covariance.diagonal(dim1=1, dim2=2).sum(1, dtype=torch.float64)  # (B,)
+    mean_variance = trace / regions
+    squares = covariance.square().sum((1, 2), dtype=torch.float64)  # (B,)
+    power = x.square().sum(2).to(torch.float64)  # (B, T): energy of each volume
+    fourth = power.square().sum(1)  # (B,)
+    spread = (fourth / volumes - squares) / (regions * volumes)
+    distance = (squares - regions * mean_variance.square()) / regions
+    spread = torch.minimum(spread, distance)
+    safe = torch.where(distance > 0, distance, torch.ones_like(distance))
+    return torch.where((spread > 0) & (distance > 0), spread / safe, torch.zeros_like(spread))
+
+
+def ledoit_wolf_covariance(centred: torch.Tensor) -> torch.Tensor:
+    """Return the shrunk covariance: (1 - s) C + s mean(diag C) I, (B, T, V) -> (B, V, V)."""
+    covariance = gram(centred) / centred.shape[1]
+    s = shrinkage(centred, covariance).to(covariance.dtype).view(-1, 1)
+    diagonal = covariance.diagonal(dim1=1, dim2=2)
+    target = diagonal.mean(1, keepdim=True) * s  # (B, 1)
+    covariance *= (1 - s).unsqueeze(2)
+    diagonal += target  # a view: the matrix changes with it
+    return covariance
+
+
+def pearson(centred: torch.Tensor) -> torch.Tensor:
+    """Return Pearson correlations, diagonal not set: (B, T, V) -> (B, V, V)."""
+    return gram(unit_columns(centred)).clamp_(-1.0, 1.0)
+
+
+def ledoit_wolf_correlation(centred: torch.Tensor) -> torch.Tensor:
+    """Return correlations of the shrunk covariance of the standardised series, diagonal not set.
+
+    Every region with a signal has variance 1 after standardising, so that shrinking multiplies each
+    correlation by one factor, (1 - s) / (1 - s + s m), m being the share of regions with a signal.
+    """
+    z = unit_columns(centred)
+    correlation = gram(z)
+    volumes = z.shape[1]
+    s = shrinkage(z * volumes**0.5, correlation)
+    share = correlation.diagonal(dim1=1, dim2=2).mean(1).to(torch.float64)
+    factor = (1 - s) / (1 - s + s * share)
+    return correlation.mul_(factor.to(correlation.dtype).view(-1, 1, 1)).clamp_(-1.0, 1.0)
+
+
+def partial_correlation(covariance: torch.Tensor) -> torch.Tensor:
+    """Return partial correlations of positive definite covariances, diagonal not set: (B, V, V) -> same."""
+    precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+    scale = precision.diagonal(dim1=1, dim2=2).rsqrt()
+    return precision.mul_(scale.unsqueeze(1)).mul_(-scale.unsqueeze(2)).mT  # symmetric: row-major again
+
+
+def fisher_z(correlation: torch.Tensor, largest: float = 1.0 - 1e-6) -> torch.Tensor:
+    """Return ``arctanh`` of correlations; those beyond ``largest`` are set to it, so that none is infinite."""
+    return correlation.clamp(-largest, largest).arctanh()
