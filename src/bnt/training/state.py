@@ -1,0 +1,107 @@
+"""Where training stands: everything that the next step depends on, as tensors and plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnt.training.averaging import AveragedWeights
+from bnt.training.recipe import Recipe
+
+
+class TrainState:
+    """Model, optimiser, averaged weights, counters, history and the weights selected so far.
+
+    :meth:`tensors` and :meth:`facts` hold all of it, the state of torch's generators included;
+    :meth:`restore` puts it back bit for bit.
+    """
+
+    def __init__(self, model: nn.Module, recipe: Recipe) -> None:
+        self.model, self.recipe = model, recipe
+        trained = [p for p in model.parameters() if p.requires_grad]
+        kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+        self.optimiser: torch.optim.Optimizer = kind(
+            trained, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
+        )
+        self.averaged = AveragedWeights(model, recipe.ema) if recipe.ema else None
+        self.epoch = self.step = 0
+        self.history: list[dict[str, Any]] = []
+        self.chosen: dict[str, Tensor] = {}
+        self.chosen_epoch = 0
+        self.chosen_score = float("-inf")
+        self.stopped = False
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights that would be tested now: the averaged ones where there are any."""
+        return self.averaged.state if self.averaged is not None else self.model.state_dict()
+
+    def choose(self) -> None:
+        """Keep the weights of this epoch as the selected ones."""
+        self.chosen = {k: v.detach().clone() for k, v in self.weights().items()}
+        self.chosen_epoch = self.epoch
+
+    def consider(self) -> None:
+        """Apply the recipe's selection and early stopping after an epoch that was validated."""
+        scores = [line["val_score"] for line in self.history]
+        if self.recipe.select == "last" or scores[-1] is None:
+            self.choose()
+            return
+        width = self.recipe.smooth if self.recipe.select == "smoothed" else 1
+        if len(scores) < min(width, self.recipe.epochs):
+            return
+        score = sum(scores[-width:]) / len(scores[-width:])
+        if score > self.chosen_score:  # strictly: the earliest epoch wins a tie
+            self.chosen_score = score
+            self.choose()
+        elif self.recipe.patience and self.epoch - self.chosen_epoch >= self.recipe.patience:
+            self.stopped = True
+
+    # -- to and from a checkpoint ------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor by name."""
+        named = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        for i, slots in self.optimiser.state_dict()["state"].items():
+            named |= {f"optimiser.{i}.{k}": v for k, v in slots.items()}
+        if self.averaged is not None:
+            named |= {f"averaged.{k}": v for k, v in self.averaged.state.items()}
+        named |= {f"chosen.{k}": v for k, v in self.chosen.items()}
+        named["generator.cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            for i, generator in enumerate(torch.cuda.get_rng_state_all()):
+                named[f"generator.cuda{i}"] = generator
+        return named
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything that is not a tensor."""
+        names = ("epoch", "step", "history", "chosen_epoch", "chosen_score", "stopped")
+        return {n: getattr(self, n) for n in names} | {
+            "averaged_steps": self.averaged.steps if self.averaged is not None else 0
+        }
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Put back what :meth:`tensors` and :meth:`facts` gave."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            part, _, key = name.partition(".")
+            parts.setdefault(part, {})[key] = value
+        self.model.load_state_dict(parts["model"])
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in parts.get("optimiser", {}).items():
+            i, _, key = name.partition(".")
+            slots.setdefault(int(i), {})[key] = value
+        fresh = self.optimiser.state_dict()
+        self.optimiser.load_state_dict({"state": slots, "param_groups": fresh["param_groups"]})
+        if self.averaged is not None:
+            self.averaged.load(parts["averaged"], facts["averaged_steps"])
+        self.chosen = parts.get("chosen", {})
+        for name in ("epoch", "step", "history", "chosen_epoch", "chosen_score", "stopped"):
+            setattr(self, name, facts[name])
+        generators = parts["generator"]
+        torch.set_rng_state(generators["cpu"])
+        if torch.cuda.is_available():
+            for i in range(torch.cuda.device_count()):
+                if f"cuda{i}" in generators:
+                    torch.cuda.set_rng_state(generators[f"cuda{i}"], i)
