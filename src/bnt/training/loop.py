@@ -34,6 +34,7 @@ def fit(
     *,
     checkpoint: Checkpoint | None = None,
     watch: Watcher | None = None,
+    stop_after: int | None = None,
     bf16: bool = False,
 ) -> TrainState:
     """Train a network and return its state; ``state.chosen`` are the weights to test.
@@ -52,6 +53,8 @@ def fit(
         Saved after every epoch; training goes on from it when it is there.
     watch : callable, optional
         Told each epoch's line of metrics.
+    stop_after : int, optional
+        End after this many epochs of the recipe's schedule.
     bf16 : bool
         Autocast to bfloat16 (for GPUs that have it).
     """
@@ -66,7 +69,7 @@ def fit(
         )
     n_steps = recipe.epochs * steps_per_epoch
 
-    while state.epoch < recipe.epochs and not state.stopped:
+    while state.epoch < (stop_after or recipe.epochs) and not state.stopped:
         started, total = time.perf_counter(), 0.0
         model.train()
         for batch in train.shuffled(recipe.batch_size, recipe.drop_last):
@@ -97,7 +100,8 @@ def fit(
         line = {"epoch": state.epoch, "loss": total / steps_per_epoch, "lr": rate, "val_score": None}
         if val is not None and y_val is not None:
             judge.load_state_dict(state.weights())
-            line["val_score"] = task.score(y_val, task.predictions(logits_of(judge, val)))
+            score = task.score(y_val, task.predictions(logits_of(judge, val)))
+            line["val_score"] = score if np.isfinite(score) else None
         state.history.append(line | {"seconds": round(time.perf_counter() - started, 3)})
         state.consider()
         if checkpoint is not None:

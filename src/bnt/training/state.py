@@ -102,6 +102,6 @@ class TrainState:
         generators = parts["generator"]
         torch.set_rng_state(generators["cpu"])
         if torch.cuda.is_available():
-            for i in range(torch.cuda.device_count()):
-                if f"cuda{i}" in generators:
-                    torch.cuda.set_rng_state(generators[f"cuda{i}"], i)
+            for device in range(torch.cuda.device_count()):
+                if f"cuda{device}" in generators:
+                    torch.cuda.set_rng_state(generators[f"cuda{device}"], device)

@@ -1,0 +1,111 @@
+"""Train one model on one split: train, select on validation, test once.
+
+The folder RUN then holds the configuration, the split, every epoch's metrics, predictions, weights,
+a report and a model card. Killed at any moment, the same command with --resume goes on to the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Options:
+    cohort: tyro.conf.Positional[Path]
+    """The cohort's folder."""
+    out: Path
+    """The run's folder, to be made."""
+    model: str = "bnt"
+    """A model of `bnt models`."""
+    label: str = "diagnosis"
+    """Column of participants.tsv to predict."""
+    task: Literal["auto", "classification", "regression"] = "auto"
+    """Whether the label is a class or a score."""
+    recipe: str = "default"
+    """How to train: default, paper or released."""
+    protocol: str = "site-stratified"
+    """Who is trained, selected and tested on: site-stratified, random, kfold, leave-one-site-out, released,
+    or a table of splits."""
+    split: str = "0"
+    """Which split: its number or, in a table, its column."""
+    split_seed: int = 0
+    """Seed of the splits (not for a table)."""
+    seed: int = 0
+    """Seed of initialisation, batches, dropout and mixup."""
+    option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Options of the model, for example n_clusters=10 (see `bnt models MODEL`)."""
+    change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Fields of the recipe to change, for example epochs=20 lr=1e-3."""
+    threads: int = 0
+    """CPU threads; 0 is all cores."""
+    device: str = "auto"
+    """cpu, cuda, or auto: cuda when there is one."""
+    bf16: bool = False
+    """Autocast to bfloat16, for GPUs that have it."""
+    resume: bool = False
+    """Go on with an interrupted run."""
+    overwrite: bool = False
+    """Replace a run that is there."""
+
+
+def run(options: Options) -> None:
+    """Train, and print what the test said."""
+    import os
+
+    import torch
+
+    from bnt.cli.live import EpochLine
+    from bnt.cli.values import parse_settings
+    from bnt.cohort import load_cohort
+    from bnt.splits import choose_split
+    from bnt.training import find_recipe
+    from bnt.training.run import describe, train_run
+
+    cohort = load_cohort(options.cohort)
+    recipe = find_recipe(options.recipe, **parse_settings(options.change, "--change"))
+    name, split = choose_split(cohort, options.label, options.protocol, which=options.split, seed=options.split_seed)
+    device = options.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    config = describe(
+        cohort,
+        options.label,
+        split,
+        model=options.model,
+        options=parse_settings(options.option, "--option"),
+        recipe=recipe,
+        recipe_name=options.recipe,
+        seed=options.seed,
+        split_name=name,
+        threads=options.threads or len(os.sched_getaffinity(0)),
+        device=device,
+        bf16=options.bf16,
+        task=options.task,
+    )
+    with EpochLine(recipe.epochs) as line:
+        result = train_run(
+            cohort, split, config, options.out, resume=options.resume, overwrite=options.overwrite, watch=line
+        )
+    print(headline(result.report, config.label))
+
+
+def headline(report: dict, label: str) -> str:
+    """Return the test result in two lines."""
+    test = report["test"]
+
+    def shown(name: str) -> str:
+        interval = test.get(f"{name}_ci")
+        span = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+        return f"{name.replace('_', ' ')} {test[name]:.3f}{span}"
+
+    names = [n for n in ("auroc", "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
+    positive = report["positive_class"]
+    who = f" (positive class: {label} = {positive})" if positive is not None else ""
+    return (
+        f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets\n"
+        f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s"
+    )

@@ -1,0 +1,182 @@
+"""One run's networks: members from different seeds, selected, perhaps refitted, and averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bnt.cohort import Cohort
+from bnt.models import create_model, find_entry, model_options
+from bnt.training.batches import Batches
+from bnt.training.checkpoint import Checkpoint, load_tensors, save_tensors
+from bnt.training.config import RunConfig
+from bnt.training.loop import fit, logits_of
+from bnt.training.recipe import Recipe
+
+Lines = list[dict[str, Any]]
+EpochWatcher = Callable[[str, dict[str, Any]], None]
+
+
+def window_of(model: nn.Module) -> int:
+    """Return how many volumes of each series a model reads; 0 if none."""
+    return int(getattr(model, "n_volumes", 0))
+
+
+def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the window of a series model set to what the shortest scan allows."""
+    options = dict(options)
+    if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
+        default = int(model_options(name)["n_volumes"])
+        options["n_volumes"] = min(default, int(cohort.timeseries.lengths.min()))
+    return options
+
+
+class NetworkRun:
+    """Train the members of one run; every finished stage is kept, so that a kill loses one epoch at most.
+
+    Parameters
+    ----------
+    config : RunConfig
+    cohort : Cohort
+    y : array
+        Labels of the whole cohort.
+    weights : array, optional
+        Sample weights of the whole cohort.
+    folder : path, optional
+        Where checkpoints go; none are kept without it.
+    watch : callable, optional
+        Told the stage and each epoch's metrics.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        cohort: Cohort,
+        y: np.ndarray,
+        weights: np.ndarray | None = None,
+        *,
+        folder: Path | None = None,
+        watch: EpochWatcher | None = None,
+    ) -> None:
+        self.config, self.cohort, self.y, self.folder, self.watch = config, cohort, y, folder, watch
+        self.sample_weights = weights
+
+    def build(self) -> nn.Module:
+        """Make an untrained network of this run."""
+        c = self.config
+        return create_model(c.model, c.n_rois, c.task.n_outputs, **c.options).to(c.device)
+
+    def batches(self, rows: np.ndarray, window: int) -> Batches:
+        """Return the subjects of ``rows`` as batches."""
+        weights = None
+        if self.sample_weights is not None:
+            weights = torch.as_tensor(self.sample_weights[rows], dtype=torch.float32)
+        targets = self.config.task.targets(self.y[rows])
+        return Batches(self.cohort, rows, targets, weights, window=window, device=self.config.device)
+
+    def fit(self, train: np.ndarray, val: np.ndarray) -> tuple[list[dict[str, Tensor]], list[dict[str, Any]]]:
+        """Return each member's weights and all lines of metrics."""
+        members, history = [], []
+        for member in range(self.config.recipe.n_members):
+            weights, lines = self._member(member, train, val)
+            members.append(weights)
+            history += [{"member": member, **line} for line in lines]
+        return members, history
+
+    def _member(self, member: int, train: np.ndarray, val: np.ndarray) -> tuple[dict[str, Tensor], Lines]:
+        """Train one member: select on validation, then refit on both parts where the recipe asks for it."""
+        recipe = self.config.recipe
+        done = self._kept(f"member{member}")
+        if done is not None:
+            return done
+        weights: dict[str, Tensor] = {}
+        lines: Lines = []
+        epochs = recipe.epochs
+        if not (recipe.refit and recipe.select == "last"):
+            selected = self._kept(f"member{member}-selected") or self._train(
+                f"member{member}-selected", member, train, val
+            )
+            weights, lines = selected
+            epochs = lines[-1]["chosen_epoch"]
+        if recipe.refit:
+            fixed = replace(recipe, select="last", patience=0)
+            everyone = np.concatenate([train, val])
+            weights, again = self._train(f"member{member}-refit", member, everyone, None, recipe=fixed, epochs=epochs)
+            lines = lines + again
+        self._keep(f"member{member}", weights, lines)
+        return weights, lines
+
+    def _train(
+        self,
+        stage: str,
+        member: int,
+        train: np.ndarray,
+        val: np.ndarray | None,
+        *,
+        recipe: Recipe | None = None,
+        epochs: int | None = None,
+    ) -> tuple[dict[str, Tensor], Lines]:
+        """Train one network from its seed, or from its checkpoint, and keep the result of the stage."""
+        torch.manual_seed(self.config.seed * 1000 + member)
+        model = self.build()
+        window = window_of(model)
+        batches = self.batches(train, window)
+        prepare = getattr(model, "prepare", None)
+        if prepare is not None:  # models that need statistics of the training part
+            prepare(batch.x for batch in batches.in_order())
+        watch = self.watch
+        state = fit(
+            model,
+            self.config.task,
+            recipe or self.config.recipe,
+            batches,
+            None if val is None else self.batches(val, window),
+            None if val is None else self.y[val],
+            checkpoint=None if self.folder is None else Checkpoint(self.folder, stage),
+            watch=None if watch is None else lambda line: watch(stage, line),
+            stop_after=epochs,
+            bf16=self.config.bf16,
+        )
+        lines = [{"stage": stage, **line} for line in state.history]
+        lines[-1]["chosen_epoch"] = state.chosen_epoch
+        self._keep(stage, state.chosen, lines)
+        return state.chosen, lines
+
+    def _kept(self, name: str) -> tuple[dict[str, Tensor], Lines] | None:
+        """Return a finished stage of an interrupted run."""
+        if self.folder is None or not (self.folder / f"{name}.safetensors").is_file():
+            return None
+        weights, facts = load_tensors(self.folder / f"{name}.safetensors")
+        return weights, facts["history"]
+
+    def _keep(self, name: str, weights: dict[str, Tensor], lines: Lines) -> None:
+        if self.folder is not None:
+            save_tensors(self.folder / f"{name}.safetensors", weights, {"history": lines})
+
+    def sweep(self) -> None:
+        """Remove checkpoints and kept stages once the run's results are written."""
+        if self.folder is not None:
+            Checkpoint(self.folder, "").remove()
+            for file in self.folder.glob("member*.safetensors"):
+                file.unlink()
+
+    def predict(self, members: list[dict[str, Tensor]], rows: np.ndarray) -> np.ndarray:
+        """Return the members' mean predictions for some subjects."""
+        model = self.build()
+        batches = self.batches_to_predict(rows, window_of(model))
+        each = []
+        for weights in members:
+            model.load_state_dict(weights)
+            each.append(self.config.task.predictions(logits_of(model, batches)))
+        return np.mean(each, axis=0)
+
+    def batches_to_predict(self, rows: np.ndarray, window: int) -> Batches:
+        """Return subjects without labels as batches."""
+        empty = torch.zeros(len(rows), self.config.task.n_outputs)
+        return Batches(self.cohort, rows, empty, window=window, device=self.config.device)

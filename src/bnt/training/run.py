@@ -1,0 +1,288 @@
+"""One run: one model, one recipe, one split, one seed, in a folder that describes itself."""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort.atomic import write_atomic
+from bnt.errors import BadInput
+from bnt.models import find_entry
+from bnt.splits import check_split
+from bnt.training.card import model_card
+from bnt.training.checkpoint import save_tensors
+from bnt.training.config import RunConfig, read_config, write_toml
+from bnt.training.metrics import binary_metrics, multiclass_metrics, regression_metrics
+from bnt.training.network import EpochWatcher, NetworkRun, options_for
+from bnt.training.recipe import Recipe
+from bnt.training.task import Task, task_for
+
+Split = tuple[np.ndarray, np.ndarray, np.ndarray]
+PARTS = ("train", "validation", "test")
+
+
+@dataclass
+class RunResult:
+    """What a run found: its folder, configuration, report and predictions."""
+
+    folder: Path
+    config: RunConfig
+    report: dict[str, Any]
+    predictions: pd.DataFrame
+
+
+def metrics_of(task: Task, y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    """Return the metrics that fit the task."""
+    if task.kind == "regression":
+        return regression_metrics(y, predictions[:, 0])
+    codes = task.encode(y)
+    if task.n_outputs == 2:
+        return binary_metrics(codes == 1, predictions[:, 1])
+    return multiclass_metrics(codes, predictions)
+
+
+def describe(
+    cohort: Cohort,
+    label: str,
+    split: Split,
+    *,
+    model: str,
+    options: dict[str, Any] | None = None,
+    recipe: Recipe,
+    recipe_name: str = "default",
+    seed: int = 0,
+    split_name: str = "",
+    threads: int = 1,
+    device: str = "cpu",
+    bf16: bool = False,
+    task: str = "auto",
+) -> RunConfig:
+    """Check what a run would need and return its configuration; nothing is written."""
+    entry = find_entry(model)
+    if entry.needs_series and cohort.timeseries is None:
+        raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
+    check_split(cohort, *split)
+    y = cohort.labels(label)
+    lists = json.dumps([cohort.ids[part].tolist() for part in split])
+    return RunConfig(
+        model=model,
+        label=label,
+        seed=seed,
+        recipe=recipe,
+        task=task_for(y, task, split[0]),
+        recipe_name=recipe_name,
+        options=options_for(cohort, model, options or {}),
+        threads=threads,
+        device=device,
+        bf16=bf16,
+        cohort=str(cohort.path or ""),
+        data_sha256=data_digest(cohort),
+        n_rois=cohort.n_rois,
+        kind=cohort.kind,
+        diagonal=cohort.diagonal,
+        split=split_name,
+        split_sha256=sha256(lists.encode()).hexdigest(),
+    )
+
+
+def data_digest(cohort: Cohort) -> str:
+    """Return a digest of the scans of a cohort, whatever folder it lies in."""
+    return sha256("\n".join(cohort.scans.tolist()).encode()).hexdigest()
+
+
+def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:
+    """Prepare the run's folder; return True if a finished run of this configuration is there already."""
+    if (folder / "config.toml").is_file():
+        same = not overwrite and read_config(folder).digest() == config.digest()
+        if same and (folder / "DONE").is_file() and resume:
+            return True
+        if resume and not same and not overwrite:
+            raise BadInput(f"{folder} holds a run of another configuration: choose another folder or --overwrite.")
+        if not resume and not overwrite:
+            state = "a finished" if (folder / "DONE").is_file() else "an interrupted"
+            raise BadInput(f"{folder} holds {state} run: pass --resume to go on with it, or --overwrite.")
+        if overwrite:
+            shutil.rmtree(folder)
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder} exists and is not a run: choose another folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "config.toml", write_toml(config.to_dict()))
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written: {error.strerror}.") from error
+    return False
+
+
+def train_run(
+    cohort: Cohort,
+    split: Split,
+    config: RunConfig,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    watch: EpochWatcher | None = None,
+) -> RunResult:
+    """Train, select on validation, test once, and write the run's folder.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    split : (train, validation, test)
+        Positions in the cohort.
+    config : RunConfig
+        From :func:`describe`.
+    folder : path
+        Where the run goes. ``DONE`` appears last.
+    resume : bool
+        Go on with an interrupted run; a finished one of the same configuration is returned as it is.
+    overwrite : bool
+        Replace a run that is there.
+    watch : callable, optional
+        Told the stage and each epoch's metrics.
+    """
+    import torch
+
+    folder = Path(folder)
+    if open_folder(folder, config, resume=resume, overwrite=overwrite):
+        return load_result(folder)
+    if config.device == "cpu":
+        torch.set_num_threads(config.threads)
+    wall, cpu = time.perf_counter(), time.process_time()
+    y = cohort.labels(config.label)
+    train, val, test = (np.asarray(part) for part in split)
+    write_splits(folder, cohort, split)
+
+    lines: list[dict[str, Any]] = []
+    if find_entry(config.model).family == "network":
+        run = NetworkRun(config, cohort, y, folder=folder, watch=recorder(folder, watch))
+        members, lines = run.fit(train, val)
+        named = {f"member{i}.{k}": v for i, m in enumerate(members) for k, v in m.items()}
+        predicted = run.predict(members, np.concatenate([val, test]))
+        parameters = sum(p.numel() for p in run.build().parameters()) * len(members)
+        sweep = run.sweep
+    else:
+        from bnt.training.classical import fit_classical
+
+        named, predicted, parameters = fit_classical(config, cohort, y, train, val, np.concatenate([val, test]))
+        sweep = None
+
+    save_tensors(folder / "weights.safetensors", named, {"members": config.recipe.n_members})
+    write_lines(folder, lines)
+    table = prediction_table(config.task, cohort, y, val, test, predicted)
+    write_atomic(folder / "predictions.csv", table.to_csv(index=False))
+    report: dict[str, Any] = {
+        "config_sha256": config.digest(),
+        "model": config.model,
+        "label": config.label,
+        "positive_class": config.task.classes[-1] if config.task.n_outputs == 2 else None,
+        "split": config.split,
+        "seed": config.seed,
+        "n": {name: len(part) for name, part in zip(PARTS, (train, val, test))},
+        "test": metrics_of(config.task, y[test], predicted[len(val) :]),
+        "validation": metrics_of(config.task, y[val], predicted[: len(val)]),
+        "refit_on_validation": config.recipe.refit,
+        "epochs": chosen_epochs(lines),
+        "n_parameters": parameters,
+        "seconds": round(time.perf_counter() - wall, 2),
+        "cpu_seconds": round(time.process_time() - cpu, 2),
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "weights_sha256": sha256((folder / "weights.safetensors").read_bytes()).hexdigest(),
+        "versions": versions(),
+    }
+    write_atomic(folder / "report.json", json.dumps(report, indent=2, default=float) + "\n")
+    write_atomic(folder / "model_card.md", model_card(config, report))
+    write_atomic(folder / "DONE", report["config_sha256"] + "\n")
+    if sweep is not None:
+        sweep()
+    return RunResult(folder, config, report, table)
+
+
+def chosen_epochs(lines: Sequence[dict[str, Any]]) -> list[int]:
+    """Return the epoch whose weights each stage kept."""
+    return [line["chosen_epoch"] for line in lines if "chosen_epoch" in line]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide the bits."""
+    import torch
+
+    from bnt import __version__
+
+    return {
+        "bnt": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def write_splits(folder: Path, cohort: Cohort, split: Split) -> None:
+    """Write who was trained on, selected on and tested on."""
+    rows = [(cohort.ids[i], name) for name, part in zip(PARTS, split) for i in np.asarray(part)]
+    table = pd.DataFrame(rows, columns=["participant_id", "part"])
+    write_atomic(folder / "splits.csv", table.to_csv(index=False))
+
+
+def write_lines(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Write ``metrics.jsonl``: one line an epoch."""
+    write_atomic(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def recorder(folder: Path, watch: EpochWatcher | None) -> EpochWatcher:
+    """Return a watcher that appends each epoch to ``metrics.jsonl`` as it ends and passes it on."""
+    file = folder / "metrics.jsonl"
+
+    def record(stage: str, line: dict[str, Any]) -> None:
+        with open(file, "a") as handle:
+            handle.write(json.dumps({"stage": stage, **line}) + "\n")
+        if watch is not None:
+            watch(stage, line)
+
+    return record
+
+
+def prediction_table(
+    task: Task, cohort: Cohort, y: np.ndarray, val: np.ndarray, test: np.ndarray, predicted: np.ndarray
+) -> pd.DataFrame:
+    """Return one row a subject of the validation and the test part."""
+    rows = np.concatenate([val, test])
+    table = pd.DataFrame(
+        {
+            "participant_id": cohort.ids[rows],
+            "part": ["validation"] * len(val) + ["test"] * len(test),
+            "site": cohort.sites[rows],
+            "label": y[rows],
+        }
+    )
+    if task.kind == "regression":
+        return table.assign(predicted=predicted[:, 0])
+    for i, name in enumerate(task.classes):
+        table[f"p_{name}"] = predicted[:, i]
+    return table
+
+
+def load_result(folder: str | Path) -> RunResult:
+    """Read a finished run."""
+    folder = Path(folder)
+    config = read_config(folder)
+    if not (folder / "DONE").is_file():
+        raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
+    try:
+        report = json.loads((folder / "report.json").read_text())
+        predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str, "site": str})
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} is damaged ({error}): train again.") from error
+    return RunResult(folder, config, report, predictions)

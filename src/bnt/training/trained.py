@@ -1,0 +1,84 @@
+"""A finished run, opened to predict new subjects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.models import create_model, find_entry
+from bnt.training.checkpoint import load_tensors
+from bnt.training.classical import classical_predictions
+from bnt.training.config import RunConfig, read_config
+from bnt.training.network import NetworkRun
+
+
+class TrainedRun:
+    """The weights of a finished run and what they expect.
+
+    Parameters
+    ----------
+    folder : path
+        A folder made by ``bnt train``.
+
+    Attributes
+    ----------
+    config : RunConfig
+    members : list of dict
+        Weights of each network.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.config: RunConfig = read_config(self.folder)
+        if not (self.folder / "DONE").is_file():
+            raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
+        named, _ = load_tensors(self.folder / "weights.safetensors")
+        count = 1 + max(int(name.partition(".")[0].removeprefix("member")) for name in named)
+        self.members = [
+            {name.partition(".")[2]: v for name, v in named.items() if name.startswith(f"member{i}.")}
+            for i in range(count)
+        ]
+
+    def check(self, cohort: Cohort) -> None:
+        """Refuse a cohort whose numbers are not what the model was trained on."""
+        c = self.config
+        if cohort.n_rois != c.n_rois:
+            raise BadInput(
+                f"{cohort.path or 'The source'} has {cohort.n_rois} ROIs, the model of {self.folder} was trained on "
+                f"{c.n_rois}: use the same atlas."
+            )
+        if cohort.kind != c.kind:
+            raise BadInput(
+                f"{cohort.path or 'The source'} holds {cohort.kind!r} connectomes, the model of {self.folder} was "
+                f"trained on {c.kind!r}: import with --kind {c.kind}."
+            )
+        if find_entry(c.model).needs_series and cohort.timeseries is None:
+            raise BadInput(f"Model {c.model!r} reads time series and {cohort.path or 'the source'} has none.")
+
+    def predict(self, cohort: Cohort) -> np.ndarray:
+        """Return class probabilities (n, C), or targets (n, 1) in their own units."""
+        self.check(cohort)
+        rows = np.arange(len(cohort))
+        if find_entry(self.config.model).family == "network":
+            run = NetworkRun(self.config, cohort, np.zeros(len(cohort)))
+            return run.predict(self.members, rows)
+        from bnt.models.inputs import Inputs
+
+        model = create_model(self.config.model, self.config.n_rois, self.config.task.n_outputs, **self.config.options)
+        model.load_state_dict({k: v.numpy() for k, v in self.members[0].items()})
+        return classical_predictions(self.config, model, Inputs.of(cohort, rows))
+
+    def table(self, cohort: Cohort) -> pd.DataFrame:
+        """Return predictions as a table: participant, probability of each class and the likeliest, or the score."""
+        predicted = self.predict(cohort)
+        table = pd.DataFrame({"participant_id": cohort.ids})
+        if self.config.task.kind == "regression":
+            return table.assign(predicted=predicted[:, 0])
+        classes = self.config.task.classes
+        for i, name in enumerate(classes):
+            table[f"p_{name}"] = predicted[:, i]
+        return table.assign(predicted=[classes[i] for i in predicted.argmax(axis=1)])
