@@ -1,0 +1,25 @@
+"""Who is trained on, selected on and tested on; subjects, families and scans never on two sides."""
+
+from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
+from bnt.splits.guard import check_split
+from bnt.splits.protocols import PROTOCOLS, Splitter, protocol
+from bnt.splits.released import ReleasedSplit
+from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
+from bnt.splits.table import SavedSplits, read_splits, save_splits, split_names
+
+__all__ = [
+    "PROTOCOLS",
+    "LeaveOneSiteOut",
+    "RandomSplit",
+    "ReleasedSplit",
+    "RepeatedKFold",
+    "SavedSplits",
+    "SiteStratifiedSplit",
+    "Split",
+    "Splitter",
+    "check_split",
+    "protocol",
+    "read_splits",
+    "save_splits",
+    "split_names",
+]
