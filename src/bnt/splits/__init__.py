@@ -2,7 +2,7 @@
 
 from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
 from bnt.splits.guard import check_split
-from bnt.splits.protocols import PROTOCOLS, Splitter, protocol
+from bnt.splits.protocols import PROTOCOLS, Splitter, choose_split, protocol, split_labels
 from bnt.splits.released import ReleasedSplit
 from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
 from bnt.splits.table import SavedSplits, read_splits, save_splits, split_names
@@ -18,8 +18,10 @@ __all__ = [
     "Split",
     "Splitter",
     "check_split",
+    "choose_split",
     "protocol",
     "read_splits",
     "save_splits",
+    "split_labels",
     "split_names",
 ]

@@ -14,7 +14,7 @@ from bnt.errors import BadInput
 from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
 from bnt.splits.released import ReleasedSplit
 from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
-from bnt.splits.table import SavedSplits
+from bnt.splits.table import SavedSplits, read_splits, split_names
 
 PROTOCOLS: dict[str, type] = {
     "site-stratified": SiteStratifiedSplit,
@@ -68,3 +68,57 @@ def protocol(name: str, **settings: Any) -> Splitter:
         raise BadInput(f"Protocol {name!r} has no setting {unknown[0]!r}; it has {', '.join(allowed)}.")
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return made(**plain)
+
+
+def split_labels(name: str, cohort: Cohort, n_splits: int) -> list[str]:
+    """Return names for the splits of a protocol: columns of a table, sites left out, or numbers."""
+    if Path(name).suffix in (".csv", ".tsv"):
+        return split_names(name)
+    if ALIASES.get(name, name) == "leave-one-site-out":
+        return [str(site) for site in np.unique(cohort.sites)]
+    return [f"split{k}" for k in range(n_splits)]
+
+
+def choose_split(
+    cohort: Cohort, label: str | np.ndarray | None, name: str, *, which: str = "0", seed: int = 0
+) -> tuple[str, Split]:
+    """Return one split of a protocol and its name.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    label : str
+    name : str
+        A protocol or a table of splits, as for :func:`protocol`.
+    which : str
+        Number of the split, or its name: a column of the table, a site to leave out.
+    seed : int
+        Seed of the protocol; a table has none.
+
+    Returns
+    -------
+    name : str
+    split : (train, val, test)
+    """
+    key = ALIASES.get(name, name)
+    number = int(which) if which.isdigit() else None
+    settings: dict[str, Any] = {} if key not in PROTOCOLS else {"seed": seed}
+    if number is not None and key in ("site-stratified", "random", "released"):
+        settings["n_splits"] = number + 1
+    if number is not None and key == "kfold":
+        settings["n_repeats"] = number // RepeatedKFold().n_folds + 1
+    chosen = protocol(name, **settings)
+    if isinstance(chosen, SavedSplits):
+        names = split_names(name)
+        if which not in names and number is not None and number < len(names):
+            which = names[number]
+        return f"{Path(name).name}:{which}", read_splits(name, cohort, [which])[0]
+    splits = list(chosen.split(cohort, label))
+    names = split_labels(name, cohort, len(splits))
+    if which in names:
+        number = names.index(which)
+    if number is None or number >= len(splits):
+        span = ", ".join(names) if len(names) <= 30 else f"0 to {len(splits) - 1}"
+        raise BadInput(f"Protocol {name!r} has no split {which!r}: choose one of {span}.")
+    shown = names[number] if key == "leave-one-site-out" else str(number)
+    return f"{key}:{seed}:{shown}", splits[number]
