@@ -1,0 +1,227 @@
+"""Arrays out of a pickle without running it.
+
+A pickle is a program for a stack machine whose instructions may call any function. The reader here
+is another machine: it knows the instructions that build numbers, strings, lists, dictionaries and plain
+numpy arrays, and it has no way to look up or call anything. Names in the pickle stay names; the four
+that numpy writes for an array are answered by code of this file. Every other name or
+instruction ends the reading with a sentence.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bnt.errors import BadInput
+
+
+class Refused(BadInput):
+    """The pickle asks for something that plain arrays do not need."""
+
+
+@dataclass(frozen=True)
+class _Symbol:
+    """A name such as ``numpy.dtype``: text, not the thing."""
+
+    name: str
+
+
+@dataclass
+class _Dtype:
+    """A dtype in the making: ``f8`` and, after BUILD, its byte order."""
+
+    code: str
+    order: str = "="
+
+    def build(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
+            raise Refused("a structured dtype")
+        if state[1] not in ("<", ">", "|", "="):
+            raise Refused(f"the byte order {state[1]!r}")
+        self.order = state[1]
+
+    def plain(self) -> np.dtype:
+        return np.dtype(self.order + self.code)
+
+
+@dataclass
+class _Array:
+    """An array in the making; ``value`` is there after BUILD."""
+
+    value: Any = None
+
+    def build(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise Refused("an array state that numpy does not write")
+        _, shape, dtype, fortran, data = state
+        if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+            raise Refused(f"the shape {shape!r}")
+        if not isinstance(dtype, _Dtype):
+            raise Refused(f"the dtype {dtype!r}")
+        if dtype.code.startswith("O"):
+            if not isinstance(data, list) or len(data) != prod(shape):
+                raise Refused("an array of objects whose length does not fit its shape")
+            self.value = data[0] if shape == () else data
+            return
+        if not isinstance(data, bytes):
+            raise Refused("array data that are not bytes")
+        plain = dtype.plain()
+        if len(data) != prod(shape) * plain.itemsize:
+            raise Refused(f"{len(data)} bytes for an array of shape {shape} and type {plain}")
+        self.value = np.frombuffer(data, plain).reshape(shape, order="F" if fortran else "C")
+
+
+_RECONSTRUCT = {f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")}
+_SCALAR = {f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")}
+_FROMBUFFER = {f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")}
+_KNOWN = {*_RECONSTRUCT, *_SCALAR, *_FROMBUFFER, "numpy.dtype", "numpy.ndarray", "_codecs.encode"}
+_PLAIN_CODE = re.compile(r"[biufUS][0-9]{1,4}|O8?|\?")
+
+
+def _answer(symbol: Any, arguments: Any) -> Any:
+    """Return what numpy's own functions would for these arguments, or refuse."""
+    if not isinstance(symbol, _Symbol) or not isinstance(arguments, tuple):
+        raise Refused("a call of something that is not a name")
+    if symbol.name in _RECONSTRUCT and arguments[:1] == (_Symbol("numpy.ndarray"),):
+        return _Array()
+    if symbol.name == "numpy.dtype" and arguments and isinstance(arguments[0], str):
+        if not _PLAIN_CODE.fullmatch(arguments[0]):
+            raise Refused(f"the dtype {arguments[0]!r}")
+        return _Dtype(arguments[0])
+    if symbol.name in _SCALAR and len(arguments) == 2:
+        scalar = _Array()
+        scalar.build((1, (), arguments[0], False, arguments[1]))
+        return _finished(scalar)[()]
+    if symbol.name in _FROMBUFFER and len(arguments) == 4:
+        buffer, dtype, shape, order = arguments
+        array = _Array()
+        array.build((1, shape, dtype, order == "F", bytes(buffer) if isinstance(buffer, bytearray) else buffer))
+        return array
+    if symbol.name == "_codecs.encode" and len(arguments) == 2 and arguments[1] == "latin1":
+        return str(arguments[0]).encode("latin1")  # how protocol 2 writes bytes
+    raise Refused(f"a call of {symbol.name} with other arguments than numpy's")
+
+
+def _finished(value: Any, depth: int = 0) -> Any:
+    """Return the value with finished arrays in place of those in the making."""
+    if depth > 20:
+        raise Refused("values nested deeper than 20 levels")
+    if isinstance(value, _Array):
+        if value.value is None:
+            raise Refused("an array without data")
+        return _finished(value.value, depth + 1)
+    if isinstance(value, _Symbol | _Dtype):
+        raise Refused("a name or type where a value should be")
+    if isinstance(value, dict):
+        return {k: _finished(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finished(v, depth + 1) for v in value]
+    if isinstance(value, tuple):
+        return tuple(_finished(v, depth + 1) for v in value)
+    return value
+
+
+_LITERALS = {
+    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+    "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINSTRING", "BINSTRING",
+}  # fmt: skip
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: dict[str, type] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_MARK = object()
+
+
+class _Machine:
+    """The stack machine: a stack, a memo, and the instructions of the tables above."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def to_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while (item := self.stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
+
+    def step(self, code: str, argument: Any) -> None:
+        stack = self.stack
+        if code in _LITERALS:
+            stack.append(argument)
+        elif code in _CONSTANTS:
+            stack.append(_CONSTANTS[code])
+        elif code in _EMPTY:
+            stack.append(_EMPTY[code]())
+        elif code == "MARK":
+            stack.append(_MARK)
+        elif code in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            n = int(code[-1])
+            stack[-n:] = [tuple(stack[-n:])]
+        elif code == "TUPLE":
+            stack.append(tuple(self.to_mark()))
+        elif code in ("BINPUT", "LONG_BINPUT"):
+            self.memo[argument] = stack[-1]
+        elif code == "MEMOIZE":
+            self.memo[len(self.memo)] = stack[-1]
+        elif code in ("BINGET", "LONG_BINGET"):
+            stack.append(self.memo[argument])
+        elif code == "GLOBAL":
+            self.push_symbol(*argument.split(" ", 1))
+        elif code == "STACK_GLOBAL":
+            name, module = stack.pop(), stack.pop()
+            self.push_symbol(module, name)
+        elif code == "REDUCE":
+            arguments = stack.pop()
+            stack.append(_answer(stack.pop(), arguments))
+        elif code == "BUILD":
+            state = stack.pop()
+            if not isinstance(stack[-1], _Array | _Dtype):
+                raise Refused("a state for something that is not an array")
+            stack[-1].build(state)
+        elif code in ("APPEND", "APPENDS"):
+            items = [stack.pop()] if code == "APPEND" else self.to_mark()
+            if type(stack[-1]) is not list:
+                raise Refused("an append to something that is not a list")
+            stack[-1].extend(items)
+        elif code in ("SETITEM", "SETITEMS"):
+            items = [stack.pop(-2), stack.pop()] if code == "SETITEM" else self.to_mark()
+            if type(stack[-1]) is not dict or not all(isinstance(k, str | bytes | int) for k in items[::2]):
+                raise Refused("an item for something that is not a dictionary of names")
+            stack[-1].update(zip(items[::2], items[1::2], strict=True))
+        elif code not in ("PROTO", "FRAME"):
+            raise Refused(f"the instruction {code}")
+
+    def push_symbol(self, module: Any, name: Any) -> None:
+        full = f"{module}.{name}"
+        if full not in _KNOWN:
+            raise Refused(f"the name {' '.join(full.split())[:60]}")
+        self.stack.append(_Symbol(full))
+
+
+def read_inert(stream: BinaryIO) -> Any:
+    """Return what a pickle of plain arrays, numbers, strings, lists and dictionaries holds.
+
+    Arrays of objects come back as flat lists. Nothing is imported, looked up or called.
+
+    Parameters
+    ----------
+    stream : binary file
+        At the beginning of the pickle.
+
+    Raises
+    ------
+    Refused
+        With the name or instruction that is not needed for such values.
+    """
+    machine = _Machine()
+    for opcode, argument, _ in pickletools.genops(stream):
+        if opcode.name == "STOP":
+            break
+        machine.step(opcode.name, argument)
+    if len(machine.stack) != 1:
+        raise ValueError("the pickle does not end with one value")
+    return _finished(machine.stack[0])

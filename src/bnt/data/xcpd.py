@@ -1,0 +1,94 @@
+"""XCP-D derivatives: one tab-separated table a run and atlas, under BIDS names.
+
+Series are ``<entities>_seg-<atlas>_stat-mean_timeseries.tsv``; earlier versions wrote
+``_atlas-<atlas>_`` for ``_seg-``, and before that no ``_stat-mean``. Matrices are
+``_stat-pearsoncorrelation_relmat.tsv``, before that ``_stat-pearsoncorrelation_conmat.tsv`` and
+``_measure-pearsoncorrelation_conmat.tsv``, with the parcels' names in the first row and in a first column ``Node``.
+Parcels that the scan covers too little are ``n/a`` throughout.
+
+XCP-D censors volumes with motion before it correlates. Its series are censored too in its ``linc``
+mode, but interpolated in its ``abcd`` and ``hbcd`` modes: there, take its matrices (``--content matrix``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from bnt.data.names import Name, one_atlas, one_variant
+from bnt.data.scan import Content, Scan, content_of
+from bnt.data.tables import read_square, read_table
+from bnt.errors import BadInput
+
+
+def is_xcpd_series(name: Name) -> bool:
+    """Tell whether a name is that of XCP-D's series."""
+    stat = name.entities.get("stat", "mean")
+    return _is_of_atlas(name) and name.suffix == "timeseries" and stat == "mean" and "desc" not in name.entities
+
+
+def is_xcpd_matrix(name: Name) -> bool:
+    """Tell whether a name is that of XCP-D's matrix of all volumes.
+
+    Those of the first so many volumes (``desc-200volumes``) are other matrices of the same scan.
+    """
+    measure = name.entities.get("stat", name.entities.get("measure", ""))
+    whole = not re.fullmatch(r"\d+volumes", name.entities.get("desc", ""))
+    return _is_of_atlas(name) and name.suffix in ("relmat", "conmat") and measure == "pearsoncorrelation" and whole
+
+
+def _is_of_atlas(name: Name) -> bool:
+    return name.extension == "tsv" and "sub" in name.entities and bool(name.atlas)
+
+
+def find_xcpd(
+    names: Sequence[Name], source: Path, *, atlas: str | None = None, content: str = "auto"
+) -> tuple[list[Scan], str]:
+    """Return the scans among the files of an XCP-D folder, and the atlas they are of.
+
+    Series are preferred to matrices, since any kind of connectivity can be computed from them.
+    """
+    series, matrices = [n for n in names if is_xcpd_series(n)], [n for n in names if is_xcpd_matrix(n)]
+    square = content == "matrix" or (content == "auto" and not series)
+    chosen = matrices if square else series
+    if not chosen:
+        wanted = "*_stat-pearsoncorrelation_relmat.tsv" if square else "*_stat-mean_timeseries.tsv"
+        raise BadInput(f"{source} holds no {wanted} file of XCP-D.")
+    chosen, found = one_atlas(chosen, atlas, source)
+    read = read_xcpd_matrix if square else read_xcpd_series
+    return [Scan(n.participant, n.file, partial(read, n.file), n.run) for n in one_variant(chosen, source)], found
+
+
+def read_xcpd_series(file: Path) -> Content:
+    """Read one ``timeseries.tsv``: parcels in columns, volumes in rows."""
+    table = read_table(file)
+    if not table.columns:
+        raise BadInput(f"{file} does not name its parcels in the first row, as XCP-D does: make it again.")
+    return content_of(table.values, file, "series", table.columns)
+
+
+def read_xcpd_matrix(file: Path) -> Content:
+    """Read one ``relmat.tsv`` or ``conmat.tsv``."""
+    table = read_square(file)
+    if not table.columns:
+        raise BadInput(f"{file} does not name its parcels in the first row, as XCP-D does: make it again.")
+    return content_of(table.values, file, "matrix", table.columns)
+
+
+def xcpd_rois(source: Path, atlas: str) -> pd.DataFrame | None:
+    """Return the labels and networks of ``atlases/atlas-<atlas>/atlas-<atlas>_dseg.tsv``, where it is there."""
+    found = sorted(source.glob(f"atlases/atlas-{atlas}/*_dseg.tsv")) if source.is_dir() and atlas else []
+    if not found:
+        return None
+    try:
+        table = pd.read_csv(found[0], sep="\t", dtype=str, na_values=["n/a"])
+    except (OSError, ValueError):  # the names in the scans' own headers are enough
+        return None
+    networks = [c for c in table.columns if c.startswith("network")]
+    if "label" not in table:
+        return None
+    return pd.DataFrame({"label": table["label"], "network": table[networks[0]] if networks else ""})
