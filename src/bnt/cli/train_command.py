@@ -15,6 +15,8 @@ import tyro
 
 @dataclass(frozen=True)
 class Options:
+    """Options of ``bnt train``."""
+
     cohort: tyro.conf.Positional[Path]
     """The cohort's folder."""
     out: Path

@@ -1,0 +1,69 @@
+"""The models there are; with a model's name, its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``bnt models``."""
+
+    model: tyro.conf.Positional[str] = ""
+    """Show this model's options and where it departs from its paper."""
+    rois: int = 200
+    """V, for the numbers of parameters."""
+    parameters: bool = True
+    """Count parameters (imports torch)."""
+    csv: Path | None = None
+    """Write the table here as well."""
+
+
+def run(options: Options) -> None:
+    """Print the catalogue, or one model."""
+    from bnt.models import CATALOG, count_parameters
+
+    if options.model:
+        describe_model(options.model, options.rois)
+        return
+    rows = []
+    for entry in CATALOG:
+        count = ""
+        if options.parameters and entry.family == "network":
+            count = f"{count_parameters(entry.name, options.rois):,}"
+        reads = "series" if entry.needs_series else ""
+        rows.append((entry.name, entry.family, count, reads, entry.paper, entry.summary))
+    heads = ("model", "family", f"parameters (V={options.rois})", "reads", "of", "what it is")
+    widths = [max(len(str(row[i])) for row in [heads, *rows]) for i in range(len(heads))]
+    for row in [heads, *rows]:
+        cells = [str(c).rjust(w) if i == 2 else str(c).ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip())
+    if options.csv is not None:
+        import csv
+        import io
+
+        from bnt.cohort.atomic import write_atomic
+
+        text = io.StringIO()
+        csv.writer(text).writerows([("model", "family", "n_parameters", "reads", "of", "what"), *rows])
+        write_atomic(options.csv, text.getvalue())
+
+
+def describe_model(name: str, n_rois: int) -> None:
+    """Print one model's docstring, options and size."""
+    import inspect
+
+    from bnt.models import count_parameters, find_entry, model_options
+    from bnt.models.registry import constructor
+
+    entry = find_entry(name)
+    print(f"{entry.name}: {entry.summary} ({entry.paper})\n")
+    print(inspect.cleandoc(constructor(entry).__doc__ or ""))
+    print("\nOptions and defaults (set them with --option NAME=VALUE):")
+    for option, default in model_options(name).items():
+        print(f"  {option} = {default!r}")
+    if entry.family == "network":
+        print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")
