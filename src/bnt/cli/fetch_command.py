@@ -60,7 +60,14 @@ def run(options: Options) -> int:
         f"{options.out}: {len(cohort)} subjects, {(labels == 1).sum()} ASD and {(labels == 0).sum()} controls, "
         f"{sites} sites, {cohort.n_rois} ROIs, {cohort.kind} connectomes"
     )
+    short = [f for f in cohort.findings if f["check"] == "too short"]
+    if short:
+        print(f"  {len(short)} scans of fewer than 100 volumes left out, such as {short[0]['participant_id']}")
     for finding in cohort.findings:
-        print(f"  {finding['what']}: {finding['note']}")
+        if finding["check"] == "same scan":
+            done = "left out" if options.duplicates == "drop" else "both kept, in one group"
+            print(f"  {finding['participant_id']} is the same scan as {finding['value']}, byte for byte: {done}")
+    missing = cohort.participants["n_missing_rois"]
+    print(f"  {(missing > 0).sum()} subjects have {missing.sum()} constant ROIs in all; their edges are 0")
     print(f"Look at it with: bnt info {options.out}")
     return 0

@@ -222,7 +222,6 @@ class _Reading:
     findings: list[dict[str, Any]] = field(default_factory=list)
     _kept: list[dict[str, Any]] = field(default_factory=list)
     _seen: dict[str, str] = field(default_factory=dict)  # digest of a series -> participant
-    _short: list[tuple[str, str]] = field(default_factory=list)  # site, participant
 
     def batches(self) -> Iterator[list[np.ndarray]]:
         """Yield the series to keep, some subjects at a time, in the order of the release's table."""
@@ -249,19 +248,12 @@ class _Reading:
                 f"{len(self.header)} named {self.header[0]} to {self.header[-1]}: delete it and fetch it again."
             )
         if len(series) < self.min_volumes:
-            self._short.append((row["site"], participant))
+            self.findings.append({"check": "too short", "participant_id": participant, "value": len(series)})
             return None
         digest = sha256(series.tobytes()).hexdigest()
         twin = self._seen.setdefault(digest, participant)
         if twin != participant:
-            done = "left out" if self.duplicates == "drop" else f"put into one group, {twin}"
-            self.findings.append(
-                {
-                    "what": "duplicate scan",
-                    "participants": [twin, participant],
-                    "note": f"{participant} has the same series as {twin}, byte for byte; {done}",
-                }
-            )
+            self.findings.append({"check": "same scan", "participant_id": participant, "value": twin})
             if self.duplicates == "drop":
                 return None
         missing = int((np.ptp(series, axis=0) == 0).sum())
@@ -269,26 +261,5 @@ class _Reading:
         return series
 
     def participants(self) -> pd.DataFrame:
-        """Return the table of the subjects kept; what was noticed is in ``findings`` from here on."""
-        table = pd.DataFrame(self._kept)
-        if self._short:
-            sites = ", ".join(sorted({site for site, _ in self._short}))
-            self.findings.append(
-                {
-                    "what": "too few volumes",
-                    "participants": [participant for _, participant in self._short],
-                    "note": f"{len(self._short)} subjects of {sites} have fewer than {self.min_volumes} volumes; "
-                    "left out",
-                }
-            )
-        constant = table[table["n_missing_rois"] > 0]
-        if len(constant):
-            self.findings.append(
-                {
-                    "what": "constant ROIs",
-                    "participants": constant["participant_id"].tolist(),
-                    "note": f"{len(constant)} subjects have {int(constant['n_missing_rois'].sum())} constant ROIs in "
-                    "all; their edges are 0",
-                }
-            )
-        return table
+        """Return the table of the subjects kept."""
+        return pd.DataFrame(self._kept)

@@ -45,18 +45,18 @@ Pair = tuple[str, str, int]
 class Calibration:
     """Strengths of the parts; chosen so that the defaults look like ABIDE (docs/figures/simulation.png)."""
 
-    global_share: float = 0.26  # of the variance of an ROI
+    global_share: float = 0.235  # of the variance of an ROI
     module_share: float = 0.26
     fine_share: float = 0.42
     noise_share: float = 0.26
-    motion_share: float = 0.05  # at the median framewise displacement
-    n_fine: int = 14
-    global_spread: float = 0.45  # SD between subjects of the log strength
-    strength_spread: float = 0.40  # the same for a module's own signal
-    coupling_spread: float = 0.25  # SD between subjects of the coupling of two modules
+    motion_share: float = 0.075  # at the median framewise displacement
+    n_fine: int = 12
+    global_spread: float = 0.66  # SD between subjects of the log strength
+    strength_spread: float = 0.50  # the same for a module's own signal
+    coupling_spread: float = 0.40  # SD between subjects of the coupling of two modules
     fine_spread: float = 0.45  # SD between subjects of the log amplitude of a component
-    fine_own: float = 0.35  # share of the maps' variance that is the subject's own
-    fine_site: float = 0.10  # share of the maps' variance that is the site's own
+    fine_own: float = 0.21  # share of the maps' variance that is the subject's own
+    fine_site: float = 0.085  # share of the maps' variance that is the site's own
     site_spread: float = 0.35  # site shifts, in units of the spread between subjects
     base_coupling: float = 0.25  # SD of the coupling over pairs of modules, mean 0
     roi_spread: float = 0.25  # SD over ROIs of how strongly they take part
