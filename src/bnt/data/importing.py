@@ -256,7 +256,8 @@ def _table(rows: list[dict[str, Any]], findings: list[dict[str, Any]]) -> pd.Dat
     if len(same_scans := [f for f in findings if f["check"] == "same scan"]):
         one = same_scans[0]
         say(
-            f"Scans that appear twice: {len(same_scans)}, such as {one['participant_id']} = {one['value']}; they share a group."
+            f"Scans that appear twice: {len(same_scans)}, such as {one['participant_id']} = {one['value']}; "
+            "they share a group."
         )
     table["group"] = group
     return table
