@@ -57,7 +57,6 @@ def centred_batches(
     centred : tensor, (B, T, V)
         Mean 0 over time; regions without a signal are 0 throughout.
     """
-    check_series(series)
     lengths = np.array([len(one) for one in series])
     for length in np.unique(lengths):
         same = np.flatnonzero(lengths == length)
@@ -69,26 +68,28 @@ def centred_batches(
 def _centred(
     series: Sequence[np.ndarray], rows: np.ndarray, dtype: torch.dtype, device: str | torch.device
 ) -> torch.Tensor:
-    narrow = all(np.asarray(series[i]).dtype in (np.float32, np.float16) for i in rows)
+    narrow = dtype == torch.float32 and all(series[i].dtype in (np.float32, np.float16) for i in rows)
     stacked = np.stack([np.asarray(series[i], dtype=np.float32 if narrow else np.float64) for i in rows])
-    x = torch.from_numpy(stacked).to(device)
-    if dtype == torch.float64:
-        x = x.to(dtype)
+    x = torch.from_numpy(stacked).to(device)  # (B, T, V)
     first = x[:, :1].clone()
-    x = x.sub_(first)  # a region that is constant becomes 0 exactly, and a large offset is gone
-    missing = ~torch.isfinite(x.sum(1, keepdim=True))  # (B, 1, V): inf and nan survive the sum
+    x.sub_(first)  # a constant region becomes 0 exactly, and a large offset costs no precision
+    total = x.sum(1, keepdim=True)  # (B, 1, V); infinite and missing values survive the sum
+    missing = ~torch.isfinite(total)
     if missing.any():
         x.masked_fill_(missing, 0.0)
+        total.masked_fill_(missing, 0.0)
         first.masked_fill_(missing, 0.0)
-    x.sub_(x.mean(1, keepdim=True))
-    scale = torch.maximum(first.abs(), x.abs().amax(1, keepdim=True)).amax(2, keepdim=True)  # (B, 1, 1)
-    x.div_(torch.where(scale > 0, scale, torch.ones_like(scale)))  # no square overflows in float32
-    still = (x.abs().amax(1, keepdim=True) <= NO_VARIATION) | missing
-    x.masked_fill_(still, 0.0)
+    least, most = torch.aminmax(x, dim=1, keepdim=True)  # (B, 1, V)
+    spread = most - least
+    scale = torch.maximum(first.abs(), spread).amax(2, keepdim=True)  # (B, 1, 1)
+    still = spread <= NO_VARIATION * scale
     dead = still.all(2).flatten()
     if dead.any():
         subject = int(rows[int(dead.nonzero()[0])])
         raise BadInput(
             f"Series {subject} has no ROI that varies (all are constant or hold missing values): leave the subject out."
         )
+    x.sub_(total.div_(x.shape[1]))
+    if still.any():
+        x.masked_fill_(still, 0.0)
     return x.to(dtype)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+SMALL_BLOCK = 50  # below this a triangular solve beats further halving
+
 
 def unit_columns(centred: torch.Tensor) -> torch.Tensor:
     """Scale each region's centred series to norm 1; a region without a signal stays 0: (B, T, V) -> same."""
@@ -20,22 +22,26 @@ def gram(x: torch.Tensor) -> torch.Tensor:
     return torch.bmm(x.transpose(1, 2), x)
 
 
-def shrinkage(x: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+def volume_power(x: torch.Tensor) -> torch.Tensor:
+    """Return the sum of squares of each volume: (B, T, V) -> (B, T)."""
+    return torch.linalg.vector_norm(x, dim=2).square_()
+
+
+def shrinkage(power: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """Return the Ledoit-Wolf shrinkage of each subject, (B,) float64, between 0 and 1.
 
     Parameters
     ----------
-    x : tensor, (B, T, V)
-        Centred series.
+    power : tensor, (B, T)
+        Sum of squares of each volume of the centred series x.
     covariance : tensor, (B, V, V)
         Their maximum-likelihood covariance, ``x' x / T``.
     """
-    volumes, regions = x.shape[1], x.shape[2]
+    volumes, regions = power.shape[1], covariance.shape[1]
     trace = covariance.diagonal(dim1=1, dim2=2).sum(1, dtype=torch.float64)  # (B,)
     mean_variance = trace / regions
     squares = covariance.square().sum((1, 2), dtype=torch.float64)  # (B,)
-    power = x.square().sum(2).to(torch.float64)  # (B, T): energy of each volume
-    fourth = power.square().sum(1)  # (B,)
+    fourth = power.to(torch.float64).square().sum(1)  # (B,)
     spread = (fourth / volumes - squares) / (regions * volumes)
     distance = (squares - regions * mean_variance.square()) / regions
     spread = torch.minimum(spread, distance)
@@ -45,8 +51,8 @@ def shrinkage(x: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
 
 def ledoit_wolf_covariance(centred: torch.Tensor) -> torch.Tensor:
     """Return the shrunk covariance: (1 - s) C + s mean(diag C) I, (B, T, V) -> (B, V, V)."""
-    covariance = gram(centred) / centred.shape[1]
-    s = shrinkage(centred, covariance).to(covariance.dtype).view(-1, 1)
+    covariance = gram(centred).div_(centred.shape[1])
+    s = shrinkage(volume_power(centred), covariance).to(covariance.dtype).view(-1, 1)
     diagonal = covariance.diagonal(dim1=1, dim2=2)
     target = diagonal.mean(1, keepdim=True) * s  # (B, 1)
     covariance *= (1 - s).unsqueeze(2)
@@ -67,18 +73,46 @@ def ledoit_wolf_correlation(centred: torch.Tensor) -> torch.Tensor:
     """
     z = unit_columns(centred)
     correlation = gram(z)
-    volumes = z.shape[1]
-    s = shrinkage(z * volumes**0.5, correlation)
+    s = shrinkage(volume_power(z) * z.shape[1], correlation)  # of z sqrt(T), whose covariance is the correlation
     share = correlation.diagonal(dim1=1, dim2=2).mean(1).to(torch.float64)
     factor = (1 - s) / (1 - s + s * share)
     return correlation.mul_(factor.to(correlation.dtype).view(-1, 1, 1)).clamp_(-1.0, 1.0)
 
 
+def lower_inverse(lower: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of lower triangular matrices, (B, V, V), halving them down to small blocks.
+
+    Almost all of the work is products of large blocks, which is what a processor does fastest.
+    """
+    n = lower.shape[-1]
+    if n <= SMALL_BLOCK:
+        eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
+        return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
+    h = n // 2
+    out = torch.zeros_like(lower, memory_format=torch.contiguous_format)
+    out[:, :h, :h] = first = lower_inverse(lower[:, :h, :h])
+    out[:, h:, h:] = second = lower_inverse(lower[:, h:, h:])
+    out[:, h:, :h] = -(second @ (lower[:, h:, :h] @ first))
+    return out
+
+
+def positive_inverse(matrices: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of positive definite matrices: (B, V, V) -> same."""
+    root = lower_inverse(torch.linalg.cholesky(matrices))  # the inverse is root' root
+    h = root.shape[-1] // 2
+    out = torch.empty_like(root)
+    below = root[:, h:, h:].mT @ root[:, h:]  # (B, V - h, V): the upper right block of root is 0
+    out[:, h:] = below
+    out[:, :h, h:] = below[:, :, :h].mT
+    out[:, :h, :h] = root[:, :, :h].mT @ root[:, :, :h]
+    return out
+
+
 def partial_correlation(covariance: torch.Tensor) -> torch.Tensor:
     """Return partial correlations of positive definite covariances, diagonal not set: (B, V, V) -> same."""
-    precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+    precision = positive_inverse(covariance)
     scale = precision.diagonal(dim1=1, dim2=2).rsqrt()
-    return precision.mul_(scale.unsqueeze(1)).mul_(-scale.unsqueeze(2)).mT  # symmetric: row-major again
+    return precision.mul_(scale.unsqueeze(1)).mul_(-scale.unsqueeze(2))
 
 
 def fisher_z(correlation: torch.Tensor, largest: float = 1.0 - 1e-6) -> torch.Tensor:

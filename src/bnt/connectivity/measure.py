@@ -51,6 +51,7 @@ def connectomes(series: Sequence[np.ndarray], kind: str = "paper", *, device: st
     positions = torch.from_numpy(high * n_rois + low).to(device)
     # arctanh stretches what lies near 1 and an inverse stretches small eigenvalues: both need float64.
     exact = chosen.fisher or chosen.partial
+    series = [np.asarray(one) for one in series]
     out = np.empty((len(series), n_edges(n_rois)), dtype=np.float32)
     for rows, centred in centred_batches(series, torch.float64 if exact else torch.float32, device):
         matrices = _matrices(centred, chosen)  # (B, V, V)
