@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn.dropout import dropout
+from bnt.nn.dropout import dropout, survivor_scale
 
 
 class MultiHeadAttention(nn.Module):
@@ -52,7 +52,9 @@ class MultiHeadAttention(nn.Module):
         if explain or (drops and z.device.type == "cpu"):
             scores = (q * (d // self.n_heads) ** -0.5) @ k.transpose(-2, -1)
             weights = scores.softmax(-1)  # (B, M, V, V)
-            mixed = dropout(weights, self.p, self.training) @ value
+            if drops:  # the values are scaled in the weights' stead: four times fewer numbers
+                value = value * survivor_scale(self.p)
+            mixed = dropout(weights, self.p, self.training, scaled=False) @ value
         else:
             mixed = F.scaled_dot_product_attention(q, k, value, dropout_p=self.p if drops else 0.0)
         out = self.out_proj(mixed.transpose(1, 2).reshape(b, v, d))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.nn.attention import MultiHeadAttention
 from bnt.nn.dropout import dropout
+from bnt.nn.feedforward import feed_forward
 
 
 class EncoderLayer(nn.Module):
@@ -39,8 +39,9 @@ class EncoderLayer(nn.Module):
         """Return the embeddings (B, V, D) and, if asked to explain, the attention (B, M, V, V)."""
         mixed, weights = self.self_attn(z, explain)
         z = self.norm1(z + dropout(mixed, self.p, self.training))
-        hidden = dropout(F.relu(self.linear1(z)), self.p, self.training)
-        return self.norm2(z + dropout(self.linear2(hidden), self.p, self.training)), weights
+        one, two = self.linear1, self.linear2
+        fed = feed_forward(z, one.weight, one.bias, two.weight, two.bias, self.p, self.training)
+        return self.norm2(z + dropout(fed, self.p, self.training)), weights
 
 
 class Encoder(nn.Module):
