@@ -1,0 +1,118 @@
+"""Schedule, mixup, averaging and recipes against closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from bnt.errors import BadInput
+from bnt.training.averaging import AveragedWeights
+from bnt.training.mixup import Batch, mixup
+from bnt.training.recipe import RECIPES, Recipe, find_recipe
+from bnt.training.schedule import learning_rate
+
+
+def test_schedule_starts_just_below_lr_and_ends_exactly_at_lr_end():
+    # facts.md T9; the released code plans 9,000 steps and makes 8,800 (B7), ours counts real steps.
+    assert 0.999e-4 < learning_rate(1, 8800, 1e-4, 1e-5) < 1e-4
+    assert learning_rate(8800, 8800, 1e-4, 1e-5) == pytest.approx(1e-5, rel=1e-12)
+
+
+def test_released_horizon_reproduces_the_released_final_rate():
+    # facts.md B7: with a horizon of 9,000 the 8,800th step has 1.011e-5.
+    assert learning_rate(8800, 9000, 1e-4, 1e-5) == pytest.approx(1.011e-5, rel=1e-3)
+
+
+@given(st.integers(2, 500), st.floats(0, 0.5))
+def test_schedule_rises_then_falls(n_steps, warmup):
+    rates = [learning_rate(s, n_steps, 1.0, 0.1, warmup) for s in range(1, n_steps + 1)]
+    top = int(np.argmax(rates))
+    assert all(np.diff(rates[: top + 1]) >= 0)
+    assert all(np.diff(rates[top:]) <= 1e-12)
+    assert max(rates) <= 1.0
+
+
+@given(st.integers(0, 1000), st.floats(0.1, 3))
+def test_mixup_uses_one_weight_and_one_permutation_for_everything(seed, alpha):
+    n = 7
+    values = torch.arange(n, dtype=torch.float64)
+    batch = Batch(
+        values[:, None, None].expand(n, 3, 3).clone(),
+        torch.stack([1 - values / 10, values / 10], dim=1),
+        values.clone(),
+        values[:, None, None].expand(n, 5, 3).clone(),
+    )
+    torch.manual_seed(seed)
+    mixed = mixup(batch, alpha)
+    once = mixed.x[:, 0, 0]
+    assert torch.allclose(mixed.target[:, 1] * 10, once)
+    assert torch.allclose(mixed.weight, once)
+    assert torch.allclose(mixed.series[:, 0, 0], once)
+    assert torch.allclose(mixed.target.sum(dim=1), torch.ones(n, dtype=torch.float64))
+    assert once.min() >= 0
+    assert once.max() <= n - 1
+    torch.manual_seed(seed)
+    assert torch.equal(mixup(batch, alpha).x, mixed.x)
+
+
+def test_mixup_keeps_connectomes_symmetric():
+    x = torch.randn(6, 4, 4)
+    x = x + x.mT
+    mixed = mixup(Batch(x, torch.eye(2)[torch.arange(6) % 2]), 1.0)
+    assert torch.equal(mixed.x, mixed.x.mT)
+
+
+def test_averaged_weights_equal_the_naive_recursion():
+    model = nn.Linear(2, 1)
+    average = AveragedWeights(model, 0.9)
+    expected = model.weight.detach().clone()
+    for step in range(1, 40):
+        with torch.no_grad():
+            model.weight.add_(0.1 * step)
+        average.update(model)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * model.weight.detach()
+    assert torch.allclose(average.state["weight"], expected, atol=1e-5)
+
+
+def test_averaged_weights_copy_counters():
+    model = nn.BatchNorm1d(3)
+    average = AveragedWeights(model, 0.9)
+    model(torch.randn(4, 3))
+    average.update(model)
+    assert average.state["num_batches_tracked"] == 1
+
+
+def test_recipe_paper_is_what_the_paper_prints():
+    paper = RECIPES["paper"]  # section 4.1
+    assert (paper.epochs, paper.batch_size, paper.lr, paper.weight_decay) == (200, 64, 1e-4, 1e-4)
+    assert (paper.mixup, paper.select, paper.lr_end) == (0, "best", paper.lr)
+
+
+def test_recipe_released_is_what_the_code_does():
+    released = RECIPES["released"]  # facts.md section 4
+    assert (released.epochs, released.batch_size, released.mixup, released.reduction) == (200, 16, 1.0, "sum")
+    assert (released.lr, released.lr_end, released.select, released.drop_last) == (1e-4, 1e-5, "last", True)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"epochs": 0}, "epochs"), ({"lr": 0.0}, "lr"), ({"ema": 1.0}, "ema"), ({"warmup": -0.1}, "warmup")],
+)
+def test_recipe_refuses_what_cannot_be_trained(change, word):
+    with pytest.raises(BadInput, match=word):
+        replace(Recipe(), **change)
+
+
+def test_unknown_recipe_and_field_are_named():
+    with pytest.raises(BadInput, match="paper, released, default"):
+        find_recipe("papers")
+    with pytest.raises(BadInput, match="did you mean 'epochs'"):
+        find_recipe("default", epoch=3)
+    assert find_recipe("default", epochs=3, lr=None).lr == RECIPES["default"].lr
