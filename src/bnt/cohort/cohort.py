@@ -234,7 +234,7 @@ class Cohort:
             rows = np.flatnonzero(rows)
         elif rows.dtype.kind in "UO":
             position = {name: i for i, name in enumerate(self.ids)}
-            unknown = [name for name in rows if name not in position]
+            unknown = [name for name in rows.tolist() if name not in position]
             if unknown:
                 raise BadInput(f"{self._where()} has no participant {unknown[0]!r}.")
             rows = np.array([position[name] for name in rows], dtype=np.int64)

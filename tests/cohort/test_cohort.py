@@ -1,0 +1,253 @@
+"""Cohorts: views that copy nothing, stores that appear whole or not at all, errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bnt.cohort import Cohort, CohortWriter, flat, load_cohort
+from bnt.cohort.store import file_sha256, verify_cohort
+from bnt.errors import BadInput
+
+N, V = 12, 6
+
+
+@pytest.fixture
+def cohort() -> Cohort:
+    rng = np.random.default_rng(0)
+    series = [rng.normal(size=(20 + i, V)).astype(np.float32) for i in range(N)]
+    matrices = np.stack([np.corrcoef(s.T) for s in series]).astype(np.float32)
+    table = pd.DataFrame(
+        {
+            "participant_id": [f"00{i:02d}" for i in range(N)],  # leading zeros must survive
+            "site": ["1", "2"] * (N // 2),
+            "diagnosis": np.arange(N) % 3 % 2,
+            "sex": ["F", "M", "M"] * (N // 3),
+            "fiq": [100.5, np.nan] * (N // 2),
+        }
+    )
+    rois = pd.DataFrame({"roi": range(1, V + 1), "network": ["Visual"] * 3 + ["Default"] * 3, "x": np.arange(V) * 1.5})
+    return Cohort(
+        matrices,
+        table,
+        rois,
+        timeseries=series,
+        atlas="toy",
+        source={"name": "test"},
+        levels={"diagnosis": {"0": "control", "1": "ASD"}},
+    )
+
+
+def test_saved_cohort_opens_equal(cohort, tmp_path):
+    opened = cohort.save(tmp_path / "c")
+    assert np.array_equal(opened.connectomes, cohort.connectomes)
+    assert isinstance(opened.connectomes, np.memmap)
+    for a, b in zip(opened.timeseries, cohort.timeseries):
+        assert np.array_equal(a, b)
+    pd.testing.assert_frame_equal(opened.participants, cohort.participants, check_dtype=False)
+    pd.testing.assert_frame_equal(opened.rois, cohort.rois, check_dtype=False)
+    assert (opened.atlas, opened.levels, opened.source, opened.kind) == (
+        cohort.atlas,
+        cohort.levels,
+        cohort.source,
+        cohort.kind,
+    )
+    assert opened.ids[0] == "0000"
+
+
+def test_manifest_holds_the_sha256_of_every_file(cohort, tmp_path):
+    cohort.save(tmp_path / "c")
+    manifest = json.loads((tmp_path / "c" / "cohort.json").read_text())
+    files = {f.name for f in (tmp_path / "c").iterdir()} - {"cohort.json"}
+    assert files == {"connectomes.npy", "timeseries.npy", "participants.tsv", "rois.tsv"}
+    assert manifest["sha256"] == {name: file_sha256(tmp_path / "c" / name) for name in files}
+    assert manifest["edge_order"] == "upper triangle, column by column"
+
+
+def test_same_cohort_same_bytes(cohort, tmp_path):
+    for name in ("a", "b"):
+        cohort.save(tmp_path / name)
+    assert (tmp_path / "a" / "cohort.json").read_bytes() == (tmp_path / "b" / "cohort.json").read_bytes()
+
+
+def test_numpy_alone_reads_the_arrays(cohort, tmp_path):
+    cohort.save(tmp_path / "c")
+    assert np.array_equal(np.load(tmp_path / "c" / "connectomes.npy", allow_pickle=False), cohort.connectomes)
+    assert np.load(tmp_path / "c" / "timeseries.npy", allow_pickle=False).shape == (sum(20 + i for i in range(N)), V)
+
+
+def test_selection_is_a_view(cohort, tmp_path):
+    opened = cohort.save(tmp_path / "c")
+    view = opened.where(site="2").select([3, 0])
+    assert view._edges is opened._edges
+    assert view.ids.tolist() == ["0007", "0001"]
+    assert np.array_equal(view.connectomes, cohort.connectomes[[7, 1]])
+    assert np.shares_memory(view.timeseries[0], opened.timeseries[7])
+    assert np.array_equal(view.batch([0, 1]).numpy(), cohort.batch([7, 1]).numpy())
+    assert len(opened.select(np.zeros(N, bool))) == 0
+
+
+def test_views_by_mask_id_label_and_missing_values(cohort):
+    assert len(cohort.where(diagnosis=1, sex=["F", "M"])) == 4
+    assert cohort.select(["0003", "0001"]).ids.tolist() == ["0003", "0001"]
+    assert len(cohort.having("fiq")) == N // 2
+    assert cohort.select([-1]).ids[0] == f"00{N - 1}"
+    with pytest.raises(BadInput, match="no participant 'nobody'"):
+        cohort.select(["nobody"])
+    with pytest.raises(BadInput, match="no column 'dx'"):
+        cohort.where(dx=1)
+    with pytest.raises(BadInput, match="12"):
+        cohort.select([N])
+
+
+def test_labels_come_as_arrays_and_missing_ones_are_named(cohort):
+    assert cohort.labels("diagnosis").tolist() == (np.arange(N) % 3 % 2).tolist()
+    assert cohort.labels("sex").dtype.kind == "U"
+    with pytest.raises(BadInput, match="missing for 6 of 12 subjects .the first is 0001"):
+        cohort.labels("fiq")
+    with pytest.raises(BadInput, match="diagnosis, sex, fiq"):
+        cohort.labels("age")
+
+
+def test_square_batches_have_the_diagonal_of_the_kind(cohort):
+    assert np.array_equal(np.diagonal(cohort.square([0, 5]), axis1=1, axis2=2), np.ones((2, V)))
+    zero = Cohort(cohort.connectomes, cohort.participants, kind="released", diagonal=0.0)
+    assert zero.batch([0]).diagonal(dim1=1, dim2=2).abs().max() == 0
+
+
+def test_float16_store_rounds_a_correlation_by_at_most_2_to_the_minus_12(cohort, tmp_path):
+    half = cohort.save(tmp_path / "half", dtype="float16")
+    error = np.abs(half.edges(np.arange(N)) - cohort.connectomes).max()
+    assert 0 < error <= 2.0**-12
+    assert half.edges([0]).dtype == np.float32
+
+
+def test_identical_scans_have_the_same_digest_and_others_do_not(cohort):
+    twice = Cohort(
+        np.concatenate([cohort.connectomes, cohort.connectomes[:1]]),
+        pd.DataFrame({"participant_id": [str(i) for i in range(N + 1)]}),
+    )
+    assert twice.scans[0] == twice.scans[N]
+    assert len(set(twice.scans)) == N
+
+
+def test_writer_streams_in_pieces_to_the_same_bytes(cohort, tmp_path):
+    cohort.save(tmp_path / "whole")
+    with CohortWriter(tmp_path / "pieces", V) as writer:
+        for i in range(N):
+            writer.append(cohort.connectomes[i : i + 1], [cohort.timeseries[i]])
+        writer.finish(cohort.participants, cohort.rois, atlas="toy", source=cohort.source, levels=cohort.levels)
+    for name in ("connectomes.npy", "timeseries.npy", "participants.tsv", "rois.tsv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
+
+
+def test_an_exception_while_writing_leaves_nothing(cohort, tmp_path):
+    with pytest.raises(BadInput, match="do not fit 6 ROIs"), CohortWriter(tmp_path / "c", V) as writer:
+        writer.append(cohort.connectomes[:, :3])
+    with pytest.raises(RuntimeError, match="finish"), CohortWriter(tmp_path / "c", V) as writer:
+        writer.append(cohort.connectomes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _write_and_die(cohort, path, at):
+    original, calls = os.fsync, [0]
+
+    def deadly(handle):
+        calls[0] += 1
+        if calls[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(handle)
+
+    os.fsync = deadly
+    cohort.save(path, overwrite=True)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_kill_9_while_writing_never_shows_a_half_cohort(cohort, tmp_path, at):
+    old = cohort.select(np.arange(5)).save(tmp_path / "c")
+    child = multiprocessing.get_context("fork").Process(target=_write_and_die, args=(cohort, tmp_path / "c", at))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert len(load_cohort(tmp_path / "c")) == len(old)
+    verify_cohort(tmp_path / "c")
+
+
+def test_existing_folders_are_not_overwritten_unasked(cohort, tmp_path):
+    cohort.save(tmp_path / "c")
+    with pytest.raises(BadInput, match="--overwrite"):
+        cohort.save(tmp_path / "c")
+    assert len(cohort.select([0, 1]).save(tmp_path / "c", overwrite=True)) == 2
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(BadInput, match="not ours to overwrite"):
+        cohort.save(tmp_path / "mine", overwrite=True)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+def test_changed_bytes_are_noticed(cohort, tmp_path):
+    cohort.save(tmp_path / "c")
+    verify_cohort(tmp_path / "c")
+    with open(tmp_path / "c" / "connectomes.npy", "rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x7f")
+    with pytest.raises(BadInput, match=r"connectomes.npy has changed"):
+        verify_cohort(tmp_path / "c")
+
+
+def spoil(path, name):
+    file = path / name
+    if name == "pickle":
+        np.save(path / "connectomes.npy", np.array([{}], dtype=object), allow_pickle=True)
+    elif name == "truncated":
+        data = (path / "connectomes.npy").read_bytes()
+        (path / "connectomes.npy").write_bytes(data[: len(data) // 2])
+    elif name == "shape":
+        np.save(path / "connectomes.npy", np.zeros((N, 3), np.float32))
+    elif name == "json":
+        (path / "cohort.json").write_text("{")
+    elif name == "format":
+        (path / "cohort.json").write_text((path / "cohort.json").read_text().replace('"format": 1', '"format": 99'))
+    elif name == "table":
+        (path / "participants.tsv").write_text("participant_id\nonly_one\n")
+    elif name == "series":
+        np.save(path / "timeseries.npy", np.zeros((3, V), np.float32))
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["pickle", "truncated", "shape", "json", "format", "table", "series", "rois.tsv", "connectomes.npy", "cohort.json"],
+)
+def test_damaged_cohorts_get_one_sentence_that_names_the_folder(cohort, tmp_path, how):
+    cohort.save(tmp_path / "c")
+    spoil(tmp_path / "c", how)
+    with pytest.raises(BadInput) as caught:
+        load_cohort(tmp_path / "c")
+    message = str(caught.value)
+    assert str(tmp_path / "c") in message
+    assert "\n" not in message
+
+
+def test_wrong_shapes_and_tables_are_refused(cohort):
+    table = cohort.participants
+    with pytest.raises(BadInput, match="12 connectomes and 3 rows"):
+        Cohort(cohort.connectomes, table[:3])
+    with pytest.raises(BadInput, match="listed twice"):
+        Cohort(cohort.connectomes[:2], pd.DataFrame({"participant_id": ["a", "a"]}))
+    with pytest.raises(BadInput, match="no participant_id"):
+        Cohort(cohort.connectomes[:2], pd.DataFrame({"subject": ["a", "b"]}))
+    with pytest.raises(BadInput, match="ROI table has 2 rows"):
+        Cohort(cohort.connectomes, table, pd.DataFrame({"roi": [1, 2]}))
+
+
+def test_squares_are_folded_when_given(cohort):
+    squares = cohort.square(np.arange(N))
+    assert np.array_equal(Cohort(squares, cohort.participants).connectomes, flat(squares))
