@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ def one_thread():
 def shared_abide() -> Path:
     """The folder with the packed ABIDE data, its splits and baselines."""
     if not (SHARED_ABIDE / "unpack").is_file():
+        if os.environ.get("BNT_REQUIRE_ABIDE"):
+            pytest.fail(f"the real ABIDE data are required and are not at {SHARED_ABIDE}")
         pytest.skip(f"the real ABIDE data are not at {SHARED_ABIDE}")
     return SHARED_ABIDE
 
@@ -33,3 +36,10 @@ def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("abide")
     subprocess.run([sys.executable, shared_abide / "unpack", folder], check=True, capture_output=True)
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests ran on real data, so that a silent skip is seen."""
+    passed = terminalreporter.getreports("passed")
+    count = sum(1 for report in passed if report.when == "call" and "abide" in report.keywords)
+    terminalreporter.write_line(f"real-data tests: {count} passed")
