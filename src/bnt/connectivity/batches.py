@@ -79,9 +79,14 @@ def _centred(
         x.masked_fill_(missing, 0.0)
         total.masked_fill_(missing, 0.0)
         first.masked_fill_(missing, 0.0)
-    least, most = torch.aminmax(x, dim=1, keepdim=True)  # (B, 1, V)
-    spread = most - least
+    x.sub_(total.div_(x.shape[1]))
+    spread = x.square().sum(1, keepdim=True).sqrt_()  # (B, 1, V)
     scale = torch.maximum(first.abs(), spread).amax(2, keepdim=True)  # (B, 1, 1)
+    if not torch.isfinite(scale).all():  # squares beyond the range of float32, or of float64
+        raise BadInput(
+            f"Series {int(rows[int((~torch.isfinite(scale)).flatten().nonzero()[0])])} holds values too large to be "
+            "squared: give it in another unit."
+        )
     still = spread <= NO_VARIATION * scale
     dead = still.all(2).flatten()
     if dead.any():
@@ -89,7 +94,6 @@ def _centred(
         raise BadInput(
             f"Series {subject} has no ROI that varies (all are constant or hold missing values): leave the subject out."
         )
-    x.sub_(total.div_(x.shape[1]))
     if still.any():
         x.masked_fill_(still, 0.0)
     return x.to(dtype)

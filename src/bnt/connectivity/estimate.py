@@ -6,6 +6,7 @@ covariance matrices", in the form scikit-learn's ``LedoitWolf`` computes.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 SMALL_BLOCK = 50  # below this a triangular solve beats further halving
@@ -13,12 +14,18 @@ SMALL_BLOCK = 50  # below this a triangular solve beats further halving
 
 def unit_columns(centred: torch.Tensor) -> torch.Tensor:
     """Scale each region's centred series to norm 1; a region without a signal stays 0: (B, T, V) -> same."""
-    norm = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+    norm = centred.square().sum(1, keepdim=True).sqrt_()  # several times faster than vector_norm over dim 1
     return centred / torch.where(norm > 0, norm, torch.ones_like(norm))
 
 
 def gram(x: torch.Tensor) -> torch.Tensor:
-    """Return the inner products of the columns: (B, T, V) -> (B, V, V)."""
+    """Return the inner products of the columns: (B, T, V) -> (B, V, V).
+
+    On a CPU the product is left to numpy, which sees that it is symmetric and computes half of it.
+    """
+    if x.device.type == "cpu":
+        array = x.numpy()
+        return torch.from_numpy(np.matmul(array.transpose(0, 2, 1), array))
     return torch.bmm(x.transpose(1, 2), x)
 
 
@@ -40,7 +47,7 @@ def shrinkage(power: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     volumes, regions = power.shape[1], covariance.shape[1]
     trace = covariance.diagonal(dim1=1, dim2=2).sum(1, dtype=torch.float64)  # (B,)
     mean_variance = trace / regions
-    squares = covariance.square().sum((1, 2), dtype=torch.float64)  # (B,)
+    squares = covariance.square().sum((1, 2)).to(torch.float64)  # (B,)
     fourth = power.to(torch.float64).square().sum(1)  # (B,)
     spread = (fourth / volumes - squares) / (regions * volumes)
     distance = (squares - regions * mean_variance.square()) / regions
@@ -98,14 +105,7 @@ def lower_inverse(lower: torch.Tensor) -> torch.Tensor:
 
 def positive_inverse(matrices: torch.Tensor) -> torch.Tensor:
     """Return the inverse of positive definite matrices: (B, V, V) -> same."""
-    root = lower_inverse(torch.linalg.cholesky(matrices))  # the inverse is root' root
-    h = root.shape[-1] // 2
-    out = torch.empty_like(root)
-    below = root[:, h:, h:].mT @ root[:, h:]  # (B, V - h, V): the upper right block of root is 0
-    out[:, h:] = below
-    out[:, :h, h:] = below[:, :, :h].mT
-    out[:, :h, :h] = root[:, :, :h].mT @ root[:, :, :h]
-    return out
+    return gram(lower_inverse(torch.linalg.cholesky(matrices)))
 
 
 def partial_correlation(covariance: torch.Tensor) -> torch.Tensor:
