@@ -61,7 +61,11 @@ def read_npy(file: Path) -> Arrays:
     with parsing(file, "an .npy file"), open(file, "rb") as stream:
         if stream.read(1) == b"\x80":
             raise BadInput(f"{file} is a pickle, which could run anything: save the array with numpy.save instead.")
-        return Arrays(np.load(file, mmap_mode="r", allow_pickle=False))
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(values, np.ndarray):
+        values.close()
+        raise BadInput(f"{file} is an archive under the name of a single array: rename it to .npz.")
+    return Arrays(values)
 
 
 def read_npz(file: Path, variable: str | None = None) -> Arrays:

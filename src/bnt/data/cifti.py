@@ -24,7 +24,7 @@ def find_cifti(
     """Return the scans among the files and the atlas they are of; series are preferred to matrices."""
     series = [n for n in names if n.extension.lower() == "ptseries.nii"]
     matrices = [n for n in names if n.extension.lower() == "pconn.nii"]
-    chosen = matrices if content == "matrix" or (content == "auto" and not series) else series
+    chosen = matrices if content == "matrix" or (content == "auto" and matrices and not series) else series
     if not chosen:
         raise BadInput(f"{source} holds no {'*.pconn.nii' if content == 'matrix' else '*.ptseries.nii'} file.")
     chosen, found = one_atlas(chosen, atlas, source)

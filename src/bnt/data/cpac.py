@@ -48,7 +48,7 @@ def find_cpac(
     kind ``partial`` and ``PearsonNilearn`` and the like for the others.
     """
     series, matrices = [n for n in names if is_cpac_series(n)], [n for n in names if is_cpac_matrix(n)]
-    square = content == "matrix" or (content == "auto" and not series)
+    square = content == "matrix" or (content == "auto" and bool(matrices) and not series)
     chosen = _of_kind(matrices, kind) if square else series
     if not chosen:
         wanted = f"*_correlations.tsv for kind {kind!r}" if square else "*_timeseries.1D"

@@ -185,7 +185,8 @@ def _match(
         given = names if people is None else people.table["participant_id"].tolist()
         scans = [replace(scan, participant=name) for scan, name in zip(scans, given)]
     if people is None:
-        say(f"{source.name}: no participants table was found, so the cohort will have no labels of one.")
+        if not scans[0].columns:
+            say(f"{source.name}: no participants table was found, so the cohort has no labels.")
         return scans, {}, {}
     ids = list(dict.fromkeys(scan.participant for scan in scans))
     rows = dict(zip(ids, people.rows_of(ids)))

@@ -2,7 +2,7 @@
 
 A pickle is a program for a stack machine whose instructions may call any function. The reader here
 is another machine: it knows the instructions that build numbers, strings, lists, dictionaries and plain
-numpy arrays, and it has no way to look up or call anything. Names in the pickle stay names; the four
+numpy arrays, and it has no way to look up or call anything. Names in the pickle stay names; the few
 that numpy writes for an array are answered by code of this file. Every other name or
 instruction ends the reading with a sentence.
 """
@@ -79,7 +79,7 @@ class _Array:
 _RECONSTRUCT = {f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")}
 _SCALAR = {f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")}
 _FROMBUFFER = {f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")}
-_KNOWN = {*_RECONSTRUCT, *_SCALAR, *_FROMBUFFER, "numpy.dtype", "numpy.ndarray", "_codecs.encode"}
+_KNOWN = {*_RECONSTRUCT, *_SCALAR, *_FROMBUFFER, "numpy.dtype", "numpy.ndarray", "_codecs.encode", "__builtin__.bytes"}
 _PLAIN_CODE = re.compile(r"[biufUS][0-9]{1,4}|O8?|\?")
 
 
@@ -97,13 +97,19 @@ def _answer(symbol: Any, arguments: Any) -> Any:
         scalar = _Array()
         scalar.build((1, (), arguments[0], False, arguments[1]))
         return _finished(scalar)[()]
-    if symbol.name in _FROMBUFFER and len(arguments) == 4:
-        buffer, dtype, shape, order = arguments
+    if symbol.name in _FROMBUFFER and len(arguments) in (4, 5):
+        buffer, dtype, shape, order, *axes = arguments
         array = _Array()
         array.build((1, shape, dtype, order == "F", bytes(buffer) if isinstance(buffer, bytearray) else buffer))
+        if order == "K" and axes and axes[0] is not None:  # since numpy 2.4, for arrays with transposed axes
+            if sorted(axes[0]) != list(range(len(shape))):
+                raise Refused(f"the axes {axes[0]!r}")
+            array.value = array.value.transpose(axes[0])
         return array
     if symbol.name == "_codecs.encode" and len(arguments) == 2 and arguments[1] == "latin1":
         return str(arguments[0]).encode("latin1")  # how protocol 2 writes bytes
+    if symbol.name == "__builtin__.bytes" and arguments == ():
+        return b""  # and how it writes none
     raise Refused(f"a call of {symbol.name} with other arguments than numpy's")
 
 

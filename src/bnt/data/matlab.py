@@ -1,7 +1,17 @@
-"""MATLAB files up to version 7, through scipy."""
+"""MATLAB files of versions 5 to 7: their arrays of numbers, texts and cells of texts.
+
+The reader is our own because scipy's crashes the whole process (segmentation fault) on some damaged files.
+It follows MathWorks' description of the format: a header of 128 bytes, then data elements, each a tag
+(type, number of bytes) and its bytes; a matrix is an element made of elements (flags, dimensions, name, data).
+Every length is checked against the bytes that are there. Structures, objects and sparse matrices are passed over.
+"""
 
 from __future__ import annotations
 
+import struct
+import zlib
+from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +21,12 @@ from bnt.data.scan import parsing
 from bnt.errors import BadInput
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+_MATRIX, _COMPRESSED = 14, 15
+_STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_TEXT = {1: "latin1", 2: "utf-8", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
+_CELL, _CHAR = 1, 4
+_NUMERIC = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
+_COMPLEX = 0x08
 
 
 def read_mat(file: Path, variable: str | None = None) -> Arrays:
@@ -19,15 +35,11 @@ def read_mat(file: Path, variable: str | None = None) -> Arrays:
     A stack of matrices may be (n, V, V) or, as MATLAB's users keep them, (V, V, n); it is returned as
     the first. Where all three numbers are equal it is taken as (V, V, n). Series are (n, T, V).
     """
-    from scipy.io import loadmat
-
-    with parsing(file, "a MATLAB file"), open(file, "rb") as stream:
-        head = stream.read(520)
-        if head.startswith((b"MATLAB 7.3", _HDF5)) or _HDF5 in head:
+    with parsing(file, "a MATLAB file"):
+        data = file.read_bytes()
+        if data.startswith((b"MATLAB 7.3", _HDF5)) or data[512:520] == _HDF5:
             raise BadInput(f"{file} is a MATLAB 7.3 (HDF5) file: save it again in MATLAB with save(..., '-v7').")
-        stream.seek(0)
-        loaded = loadmat(stream, struct_as_record=True, chars_as_strings=True)
-        found = {k: _words(v) for k, v in loaded.items() if not k.startswith("__") and isinstance(v, np.ndarray)}
+        found = read_variables(data)
     arrays = pick(found, file, variable)
     values = arrays.values
     if (
@@ -39,9 +51,82 @@ def read_mat(file: Path, variable: str | None = None) -> Arrays:
     return Arrays(values, arrays.ids, arrays.labels)
 
 
-def _words(values: np.ndarray) -> np.ndarray:
-    """Return a cell array of strings as an array of strings; anything else as it is."""
-    if values.dtype != object:
-        return values
-    cells = [cell.ravel() for cell in values.ravel() if isinstance(cell, np.ndarray)]
-    return np.array([str(cell[0]) if cell.size else "" for cell in cells])
+def read_variables(data: bytes) -> dict[str, np.ndarray]:
+    """Return the variables of a MATLAB 5 file; texts and cells of texts are arrays of strings."""
+    order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
+    if order is None:
+        raise ValueError("its header is not that of MATLAB 5 to 7; older files are to be saved again")
+    found: dict[str, np.ndarray] = {}
+    for kind, body in _elements(data[128:], order):
+        if kind == _COMPRESSED:
+            pairs = list(_elements(zlib.decompress(body), order))
+        else:
+            pairs = [(kind, body)]
+        for inner, content in pairs:
+            if inner == _MATRIX:
+                name, values = _matrix(content, order)
+                if values is not None:
+                    found[name] = values
+    return found
+
+
+def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (type, bytes) of each element; small ones keep their bytes inside the tag."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < 8:
+            raise ValueError("it ends inside a tag")
+        kind, size = struct.unpack_from(order + "II", data, at)
+        if kind >> 16:  # a small element: type and size share the first four bytes
+            kind, size = kind & 0xFFFF, kind >> 16
+            start, at = at + 4, at + 8
+        else:
+            start = at + 8
+            at = start + size if kind == _COMPRESSED else start + (size + 7) // 8 * 8
+        if start + size > len(data) or (start + size > at):
+            raise ValueError(f"an element of {size} bytes goes beyond its end")
+        yield kind, data[start : start + size]
+
+
+def _matrix(body: bytes, order: str, depth: int = 0) -> tuple[str, np.ndarray | None]:
+    """Return the name and values of one matrix; None for kinds that are passed over."""
+    parts = _elements(body, order)
+    (_, flags), (_, dimensions), (_, name) = (next(parts, (0, b"")) for _ in range(3))
+    if len(flags) != 8 or len(dimensions) % 4 or not 8 <= len(dimensions) <= 32 * 4:
+        raise ValueError("a matrix without flags or dimensions")
+    code = struct.unpack(order + "I", flags[:4])[0]
+    shape = struct.unpack(f"{order}{len(dimensions) // 4}i", dimensions)
+    if min(shape) < 0:
+        raise ValueError(f"dimensions {shape}")
+    kind, text = code & 0xFF, name.decode("latin1")
+    if (code >> 8) & _COMPLEX:
+        return text, None
+    if kind == _CELL and depth == 0:
+        cells = [_matrix(content, order, 1)[1] for inner, content in parts if inner == _MATRIX]
+        words = [str(cell.ravel()[0]) if cell is not None and cell.size else "" for cell in cells]
+        return text, np.array(words) if len(words) == prod(shape) else None
+    if kind == _CHAR:
+        stored, content = next(parts, (0, b""))
+        return text, _rows_of_text(content, stored, shape, order)
+    if kind in _NUMERIC:
+        stored, content = next(parts, (0, b""))
+        if stored not in _STORED:
+            raise ValueError(f"numbers stored as type {stored}")
+        values = np.frombuffer(content, np.dtype(order + _STORED[stored]))
+        if values.size != prod(shape):
+            raise ValueError(f"{values.size} numbers for dimensions {shape}")
+        return text, values.reshape(shape, order="F").astype(_NUMERIC[kind])
+    return text, None
+
+
+def _rows_of_text(content: bytes, stored: int, shape: tuple[int, ...], order: str) -> np.ndarray:
+    """Return a character matrix as one string a row."""
+    encoding = _TEXT.get(stored)
+    if encoding is None:
+        raise ValueError(f"text stored as type {stored}")
+    if encoding in ("utf-16", "utf-32"):
+        encoding += "-le" if order == "<" else "-be"
+    letters = content.decode(encoding)
+    if not shape or len(letters) != prod(shape):
+        raise ValueError(f"{len(letters)} characters for dimensions {shape}")
+    return np.array(["".join(letters[i :: shape[0]]) for i in range(shape[0])])

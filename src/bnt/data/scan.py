@@ -124,7 +124,7 @@ def looks_like_matrix(values: np.ndarray) -> bool:
     if is_symmetric(values):
         return True
     diagonal = np.diagonal(values).astype(np.float64)
-    return any(np.array_equal(diagonal, np.full_like(diagonal, c), equal_nan=True) for c in (0.0, 1.0, np.nan, np.inf))
+    return any(np.allclose(diagonal, c, rtol=0, atol=1e-6, equal_nan=True) for c in (0.0, 1.0, np.nan, np.inf))
 
 
 def content_of(values: np.ndarray, file: Path, content: str = "auto", labels: tuple[str, ...] = ()) -> Content:

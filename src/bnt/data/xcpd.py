@@ -53,7 +53,7 @@ def find_xcpd(
     Series are preferred to matrices, since any kind of connectivity can be computed from them.
     """
     series, matrices = [n for n in names if is_xcpd_series(n)], [n for n in names if is_xcpd_matrix(n)]
-    square = content == "matrix" or (content == "auto" and not series)
+    square = content == "matrix" or (content == "auto" and bool(matrices) and not series)
     chosen = matrices if square else series
     if not chosen:
         wanted = "*_stat-pearsoncorrelation_relmat.tsv" if square else "*_stat-mean_timeseries.tsv"
