@@ -13,6 +13,7 @@ COMMANDS = {
     "info": "what a careful researcher wants to know about a cohort before training",
     "split": "make, check and save splits as a table of subjects",
     "train": "one run: train, select on validation, test once",
+    "compare": "a fair comparison of models on shared splits, with statistics",
     "predict": "probabilities for new subjects from a finished run",
     "models": "the models there are",
     "bench": "how fast it is here: data, connectivity, train",

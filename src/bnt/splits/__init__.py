@@ -2,6 +2,7 @@
 
 from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
 from bnt.splits.guard import check_split
+from bnt.splits.named import named_splits
 from bnt.splits.protocols import PROTOCOLS, Splitter, choose_split, protocol, split_labels
 from bnt.splits.released import ReleasedSplit
 from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
@@ -19,6 +20,7 @@ __all__ = [
     "Splitter",
     "check_split",
     "choose_split",
+    "named_splits",
     "protocol",
     "read_splits",
     "save_splits",

@@ -1,0 +1,57 @@
+"""The board that shows a study: one live line a running job on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from bnt.progress import SECONDS_BETWEEN_LINES, say
+
+
+class Board:
+    """A watcher for a study's engine: running jobs with their newest epoch, totals, time left."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.monotonic()
+        self._live: Any = None
+
+    def __enter__(self) -> Board:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), transient=True, refresh_per_second=2)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, running: Sequence[Any], done: int, total: int, failures: dict[str, str]) -> None:
+        """Show how the study stands."""
+        from bnt.experiments.engine import last_line
+
+        now = time.monotonic()
+        left = (now - self._started) / done * (total - done) if done else None
+        head = f"{done} of {total} runs done" + (f", {len(failures)} failed" if failures else "")
+        head += f", about {left:.0f} s left" if left is not None and done < total else ""
+        lines = [head]
+        for job in running:
+            line = last_line(job)
+            note = ""
+            if line:
+                score = line.get("val_score")
+                note = f"epoch {line['epoch']}, loss {line['loss']:.4f}"
+                note += f", validation {score:.4f}" if score is not None else ""
+            lines.append(f"  {job.name}: {note or 'starting'}")
+        if self._live is not None:
+            self._live.update("\n".join(lines))
+        elif done == total or now - self._last >= 4 * SECONDS_BETWEEN_LINES:
+            self._last = now
+            say("; ".join(line.strip() for line in lines))
