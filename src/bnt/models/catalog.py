@@ -70,6 +70,46 @@ CATALOG: tuple[Entry, ...] = (
         "Kawahara 2017",
         presets=MappingProxyType({"released": True}),
     ),
+    Entry("braingnn", "bnt.models.braingnn:BrainGNN", "Weights of its own for each ROI, and ROI selection", "Li 2021"),
+    Entry(
+        "braingnn-released",
+        "bnt.models.braingnn:BrainGNN",
+        "The same on partial correlations, its scores through three sigmoids",
+        "Li 2021",
+        presets=MappingProxyType({"released": True, "edges": "partial"}),
+    ),
+    Entry("fbnetgen", "bnt.models.fbnetgen:FBNetGen", "A graph generated from series", "Kan 2022b", needs_series=True),
+    Entry(
+        "fbnetgen-released",
+        "bnt.models.fbnetgen:FBNetGen",
+        "The same with row sums in place of messages",
+        "Kan 2022b",
+        needs_series=True,
+        presets=MappingProxyType({"released": True}),
+    ),
+    Entry(
+        "brainnetgnn",
+        "bnt.models.brainnetgnn:BrainNetGNN",
+        "Attention between series as a directed graph",
+        "Mahmood 2021",
+        needs_series=True,
+    ),
+    Entry(
+        "brainnetgnn-released",
+        "bnt.models.brainnetgnn:BrainNetGNN",
+        "The same with an encoder classifier that is never trained",
+        "Mahmood 2021",
+        needs_series=True,
+        presets=MappingProxyType({"released": True}),
+    ),
+    Entry("dgm", "bnt.models.dgm:DGM", "Sampled neighbours, learned by reward", "Kazi 2023"),
+    Entry(
+        "dgm-released",
+        "bnt.models.dgm:DGM",
+        "The same with the published dense code's noise",
+        "Kazi 2023",
+        presets=MappingProxyType({"released": True}),
+    ),
 )
 
 
