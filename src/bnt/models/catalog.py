@@ -110,6 +110,24 @@ CATALOG: tuple[Entry, ...] = (
         "Kazi 2023",
         presets=MappingProxyType({"released": True}),
     ),
+    Entry("svm", "bnt.models.classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
+    Entry("logistic", "bnt.models.classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),
+    Entry("ridge", "bnt.models.classical:Ridge", "Kernel ridge on Fisher z edges", "Hoerl 1970", family="classical"),
+    Entry(
+        "tangent-logistic",
+        "bnt.models.classical:Logistic",
+        "Logistic regression in tangent space",
+        "Varoquaux 2010",
+        family="classical",
+        presets=MappingProxyType({"space": "tangent"}),
+    ),
+    Entry(
+        "linear-ensemble",
+        "bnt.models.classical:LinearEnsemble",
+        "Tangent SVM, site-centred tangent and edge ridges, averaged",
+        "",
+        family="classical",
+    ),
 )
 
 

@@ -1,0 +1,111 @@
+"""One positive definite matrix a subject, for the tangent space: from the series, or from the connectome.
+
+These matrices belong to single subjects and know nothing of any fold, so they may be kept: those of series are
+kept in memory by the content of the series, so that twenty splits of a cohort compute each of them once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from bnt.cohort import flat, square
+from bnt.cohort.triangle import n_edges
+
+KEPT_BYTES = 1 << 30  # 1 GiB: ABIDE at 200 ROIs takes 80 MB
+LEAST_EIGENVALUE = 1e-3
+
+_kept: OrderedDict[bytes, np.ndarray] = OrderedDict()
+
+
+def pack(matrices: np.ndarray) -> np.ndarray:
+    """Return edges, then the diagonal, of symmetric matrices: (n, V, V) -> (n, V(V+1)/2)."""
+    return np.concatenate([flat(matrices), np.diagonal(matrices, axis1=-2, axis2=-1)], axis=-1)
+
+
+def unpack(packed: np.ndarray, n_rois: int) -> np.ndarray:
+    """Return the symmetric matrices that :func:`pack` took apart."""
+    edges = n_edges(n_rois)
+    full = square(packed[..., :edges], 0.0)
+    full[..., np.arange(n_rois), np.arange(n_rois)] = packed[..., edges:]
+    return full
+
+
+def forget() -> None:
+    """Empty the store of covariances."""
+    _kept.clear()
+
+
+def from_series(series: Sequence[np.ndarray], n_rois: int) -> np.ndarray:
+    """Return the Ledoit-Wolf covariance of each subject's standardised series, packed, (n, V(V+1)/2) float32.
+
+    Each region is scaled to variance 1 before shrinking; one without a signal keeps only the shrinkage's share
+    on its diagonal.
+    """
+    digests = [blake2b(np.ascontiguousarray(one), digest_size=16, salt=_shape_salt(one)).digest() for one in series]
+    missing = [i for i, digest in enumerate(digests) if digest not in _kept]
+    fresh: dict[bytes, np.ndarray] = {}
+    if missing:
+        computed = _shrunk([series[i] for i in missing])
+        fresh = {digests[i]: one.copy() for i, one in zip(missing, computed)}  # a view would keep all of them alive
+    out = np.empty((len(digests), n_edges(n_rois) + n_rois), dtype=np.float32)
+    for i, digest in enumerate(digests):
+        out[i] = fresh[digest] if digest in fresh else _kept[digest]
+    _keep(fresh, digests)
+    return out
+
+
+def _keep(fresh: dict[bytes, np.ndarray], used: list[bytes]) -> None:
+    """Keep new matrices; those longest out of use go first when there are too many."""
+    _kept.update(fresh)
+    for digest in used:
+        _kept.move_to_end(digest)
+    total = sum(one.nbytes for one in _kept.values())
+    while total > KEPT_BYTES:
+        total -= _kept.popitem(last=False)[1].nbytes
+
+
+def _shape_salt(one: np.ndarray) -> bytes:
+    return np.shape(one)[-1].to_bytes(8, "little") + str(one.dtype)[:8].encode()
+
+
+def _shrunk(series: Sequence[np.ndarray]) -> np.ndarray:
+    import torch
+
+    from bnt.connectivity.batches import centred_batches, check_series
+    from bnt.connectivity.estimate import ledoit_wolf_covariance, unit_columns
+
+    n_rois = check_series(series)
+    out = np.empty((len(series), n_edges(n_rois) + n_rois), dtype=np.float32)
+    for rows, centred in centred_batches([np.asarray(one) for one in series], torch.float32, "cpu"):
+        standardised = unit_columns(centred) * centred.shape[1] ** 0.5  # (B, T, V)
+        out[rows] = pack(ledoit_wolf_covariance(standardised).numpy())
+    return out
+
+
+def from_correlations(edges: np.ndarray, shrinkage: float, n_rois: int) -> np.ndarray:
+    """Return correlation matrices shrunk towards the identity, packed, (n, V(V+1)/2) float32.
+
+    Parameters
+    ----------
+    edges : array, (n, E)
+        Correlations.
+    shrinkage : float
+        Share of the identity. It is raised for a subject whose matrix would still have an eigenvalue below 0.001,
+        to the share that lifts it there, so that every matrix is positive definite.
+    n_rois : int
+    """
+    import torch
+
+    out = np.empty((len(edges), edges.shape[1] + n_rois), dtype=np.float32)
+    for start in range(0, len(edges), 64):
+        part = edges[start : start + 64]
+        least = torch.linalg.eigvalsh(torch.from_numpy(square(part, 1.0)).double()).numpy()[:, 0]
+        lifted = (LEAST_EIGENVALUE - least) / np.maximum(1.0 - least, LEAST_EIGENVALUE)
+        share = np.maximum(shrinkage, lifted)[:, None]
+        out[start : start + 64, : edges.shape[1]] = part * (1.0 - share)
+        out[start : start + 64, edges.shape[1] :] = 1.0
+    return out

@@ -1,0 +1,152 @@
+"""From inputs to feature vectors: Fisher z of the edges, or the tangent space.
+
+What a feature map learns, it learns in ``fit`` from the training subjects.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bnt.cohort.triangle import n_edges
+from bnt.errors import BadInput
+from bnt.models.classical.covariances import from_correlations, from_series, pack, unpack
+from bnt.models.inputs import Inputs
+
+CORRELATIONS = ("paper", "pearson", "correlation", "ledoit-wolf", "partial")
+FISHER_Z = ("released", "fisher-z")
+LARGEST = 1.0 - 1e-6  # correlations beyond it are set to it, so that none becomes infinite
+SPACES = ("edges", "tangent")
+
+
+def check_edges(inputs: Inputs, n_rois: int) -> None:
+    """Refuse connectomes of another atlas, or with values that are not finite."""
+    if inputs.edges.shape[1] != n_edges(n_rois):
+        raise BadInput(
+            f"The model is for {n_rois} ROIs ({n_edges(n_rois)} edges), the connectomes have "
+            f"{inputs.edges.shape[1]} edges: use the atlas it was made for."
+        )
+    finite = np.isfinite(inputs.edges).all(axis=1)
+    if not finite.all():
+        raise BadInput(
+            f"Connectome {int(np.argmin(finite))} holds values that are not finite: "
+            "set the edges of regions without a signal to 0."
+        )
+
+
+class EdgeFeatures:
+    """Fisher z of the edges, (n, E) float32.
+
+    Kinds that hold correlations go through ``arctanh``, kinds that are Fisher z already stay as they are. Of an
+    unknown kind, it is taken for correlations if no training subject has a value beyond 1.
+    """
+
+    def __init__(self, n_rois: int) -> None:
+        self.n_rois = n_rois
+        self.holds_correlations = True
+
+    def fit(self, inputs: Inputs, weight: np.ndarray) -> EdgeFeatures:
+        """Decide whether an unknown kind holds correlations."""
+        check_edges(inputs, self.n_rois)
+        self.holds_correlations = self._are_correlations(inputs, bool((np.abs(inputs.edges) <= 1.0).all()))
+        return self
+
+    @staticmethod
+    def _are_correlations(inputs: Inputs, otherwise: bool) -> bool:
+        if inputs.kind in CORRELATIONS:
+            return True
+        return False if inputs.kind in FISHER_Z else otherwise
+
+    def transform(self, inputs: Inputs) -> np.ndarray:
+        """Return (n, E) float32."""
+        check_edges(inputs, self.n_rois)
+        edges = inputs.edges.astype(np.float32, copy=False)
+        if not self._are_correlations(inputs, self.holds_correlations):
+            return edges
+        return np.arctanh(np.clip(edges, -LARGEST, LARGEST))
+
+    def correlations(self, inputs: Inputs) -> np.ndarray:
+        """Return the edges as correlations, (n, E) float32."""
+        check_edges(inputs, self.n_rois)
+        edges = inputs.edges.astype(np.float32, copy=False)
+        return edges if self._are_correlations(inputs, self.holds_correlations) else np.tanh(edges)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what was learned."""
+        return {"holds_correlations": np.array([self.holds_correlations], dtype=np.uint8)}
+
+    def load(self, state: dict[str, np.ndarray]) -> None:
+        """Take what was learned."""
+        self.holds_correlations = bool(state["holds_correlations"][0])
+
+
+class TangentFeatures:
+    """Deviations from the mean covariance of the training subjects, (n, E + V) float32: edges, then the diagonal.
+
+    The covariances are Ledoit-Wolf's, of the standardised series; of inputs without series, the correlations
+    shrunk towards the identity. The reference is their arithmetic mean. The diagonal is divided by sqrt(2), so
+    that the inner product is that of the matrices (times one half).
+
+    Parameters
+    ----------
+    n_rois : int
+    shrinkage : float
+        Share of the identity, for inputs without series.
+    """
+
+    def __init__(self, n_rois: int, shrinkage: float) -> None:
+        from bnt.connectivity import TangentSpace
+
+        self.n_rois, self.shrinkage = n_rois, shrinkage
+        self.edges = EdgeFeatures(n_rois)
+        self.uses_series = False
+        self._space = TangentSpace("arithmetic")
+
+    def fit(self, inputs: Inputs, weight: np.ndarray) -> TangentFeatures:
+        """Fit the reference; subjects count by their weight."""
+        self.edges.fit(inputs, weight)
+        self.uses_series = inputs.series is not None
+        packed = self._packed(inputs).astype(np.float64)
+        self._set_reference(unpack((weight @ packed)[None] / weight.sum(), self.n_rois)[0])
+        return self
+
+    def _set_reference(self, reference: np.ndarray) -> None:
+        self.reference = reference
+        self._space.fit(reference[None])  # the mean of one matrix is that matrix
+
+    def _packed(self, inputs: Inputs) -> np.ndarray:
+        if not self.uses_series:
+            return from_correlations(self.edges.correlations(inputs), self.shrinkage, self.n_rois)
+        if inputs.series is None:
+            raise BadInput("The model was fitted on time series and these subjects have none: give their series.")
+        return from_series(inputs.series, self.n_rois)
+
+    def transform(self, inputs: Inputs) -> np.ndarray:
+        """Return (n, E + V) float32."""
+        check_edges(inputs, self.n_rois)
+        packed = self._packed(inputs)
+        out = np.empty(packed.shape, dtype=np.float32)
+        for start in range(0, len(out), 64):  # keeps the square matrices few
+            part = slice(start, start + 64)
+            out[part] = pack(self._space.transform(unpack(packed[part], self.n_rois)))
+        out[:, n_edges(self.n_rois) :] *= 0.5**0.5
+        return out
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what was learned."""
+        learned = {"reference": self.reference, "uses_series": np.array([self.uses_series], dtype=np.uint8)}
+        return {**self.edges.state(), **learned}
+
+    def load(self, state: dict[str, np.ndarray]) -> None:
+        """Take what was learned."""
+        self.edges.load(state)
+        self.uses_series = bool(state["uses_series"][0])
+        self._set_reference(np.asarray(state["reference"], dtype=np.float64))
+
+
+def feature_map(space: str, n_rois: int, shrinkage: float) -> EdgeFeatures | TangentFeatures:
+    """Return the feature map of a space, ``edges`` or ``tangent``."""
+    if space not in SPACES:
+        raise BadInput(f"There is no space {space!r}: choose one of {', '.join(SPACES)}.")
+    if not 0.0 <= shrinkage < 1.0:
+        raise BadInput(f"shrinkage is {shrinkage}: give a share from 0 to below 1.")
+    return EdgeFeatures(n_rois) if space == "edges" else TangentFeatures(n_rois, shrinkage)
