@@ -42,7 +42,9 @@ def run(options: Options) -> int:
         import json
         from dataclasses import asdict
 
-        print(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+        everything = asdict(report)
+        del everything["group_of"]  # a row a subject: participants.tsv has it
+        print(json.dumps(everything, indent=2, ensure_ascii=False))
     else:
         print("\n".join(layout(report)))
     return 0

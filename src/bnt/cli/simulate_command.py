@@ -25,7 +25,7 @@ class Options:
     """Number of ROIs."""
     sites: int = 8
     """Number of sites, of different sizes, scanners and scan lengths."""
-    effect: float = 0.9
+    effect: float = 0.95
     """Cohen's d of the classes in each planted module pair; 0 plants nothing."""
     seed: int = 0
     """The same seed gives the same cohort."""
@@ -35,7 +35,7 @@ class Options:
     """Where the effect is, such as Default:Visual, weaker in the positive class, or Default:Visual:+, stronger."""
     volumes: int | None = None
     """Volumes of every scan (each site has its own number when not given)."""
-    sex_effect: float = 0.9
+    sex_effect: float = 0.95
     """Cohen's d of men and women, in module pairs of its own."""
     male_share: float = 0.85
     """Share of men."""

@@ -225,12 +225,12 @@ def _part(name: str, rows: pd.DataFrame, label: str | None, levels: dict[str, st
             if len(x):
                 sd = float(x.std(ddof=1)) if len(x) > 1 else 0.0
                 numbers[column] = Spread(len(x), float(x.mean()), sd, float(np.median(x)))
-    sexes = rows["sex"].dropna().astype(str).value_counts().sort_index(ascending=False) if "sex" in rows else {}
+    sexes = rows["sex"].dropna().astype(str).tolist() if "sex" in rows else []
     return Part(
         name=name,
         n=len(rows),
         classes={value: int((codes == value).sum()) for value in levels},
-        sexes={str(k): int(v) for k, v in sexes.items()},
+        sexes={one: sexes.count(one) for one in sorted(set(sexes), reverse=True)},
         volumes=(int(volumes.min()), int(volumes.max())) if len(volumes) else None,
         numbers=numbers,
         rois_without_signal=int(rows["_without"].sum()),

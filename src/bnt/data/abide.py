@@ -15,7 +15,6 @@ neuroimaging data and derivatives. Di Martino et al. (2014), The autism brain im
 
 from __future__ import annotations
 
-import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -29,7 +28,7 @@ from bnt.cohort import Cohort, CohortWriter, load_cohort
 from bnt.cohort.atomic import refuse_existing
 from bnt.cohort.store import DTYPES
 from bnt.connectivity import connectomes, kind_of
-from bnt.data.abide_files import LEVELS, PHENOTYPE, read_1d, read_phenotype, roi_numbers
+from bnt.data.abide_files import LEVELS, PHENOTYPE, ends_with_newline, read_1d, read_phenotype, roi_numbers
 from bnt.data.atlases import roi_table
 from bnt.errors import BadInput
 from bnt.progress import say, track
@@ -160,21 +159,24 @@ class _Release:
 
     def _fetch(self, what: str, there: str, **options: Any) -> None:
         from nilearn.datasets import fetch_abide_pcp
+        from requests.exceptions import ConnectionError, Timeout
 
         try:
             fetch_abide_pcp(**self._options, **options)
-        except (OSError, ValueError, urllib.error.URLError) as error:
-            reason = " ".join(str(error).split())[:300]
+        except (OSError, ValueError) as error:  # what requests raises is an OSError
+            reason = " ".join(str(error).split())[:160]
+            if isinstance(error, ConnectionError | Timeout):
+                reason = "there is no connection to s3.amazonaws.com"
             raise BadInput(
-                f"{what} could not be downloaded ({type(error).__name__}: {reason}); {there}, so the same command "
-                "given again goes on from there."
+                f"{what} could not be downloaded ({reason}): {there}, and the same command given again goes on "
+                "from there."
             ) from error
 
     def phenotype(self) -> Path:
         """Return the path of the phenotype table, downloaded if need be."""
         root = self._root()
         if not (root / PHENOTYPE).is_file():
-            self._fetch(f"ABIDE's phenotype table {PHENOTYPE}", f"nothing of ABIDE is in {root} yet", n_subjects=0)
+            self._fetch(f"ABIDE's phenotype table {PHENOTYPE}", f"{root} does not have it yet", n_subjects=0)
             root = self._root()
         return root / PHENOTYPE
 
@@ -220,6 +222,7 @@ class _Reading:
     duplicates: str
     header: tuple[str, ...] = ()
     findings: list[dict[str, Any]] = field(default_factory=list)
+    _whole: bool = False  # a file that ends with a newline was seen: then one that does not was cut short
     _kept: list[dict[str, Any]] = field(default_factory=list)
     _seen: dict[str, str] = field(default_factory=dict)  # digest of a series -> participant
 
@@ -227,7 +230,7 @@ class _Reading:
         """Yield the series to keep, some subjects at a time, in the order of the release's table."""
         batch: list[np.ndarray] = []
         for row in track(self.table.to_dict("records"), "Reading ABIDE"):
-            series = self._read(row)
+            series = self._read({str(column): value for column, value in row.items()})
             if series is None:
                 continue
             batch.append(series)
@@ -246,6 +249,12 @@ class _Reading:
             raise BadInput(
                 f"{path} has {len(header)} ROIs named {header[0]} to {header[-1]}, the first subject has "
                 f"{len(self.header)} named {self.header[0]} to {self.header[-1]}: delete it and fetch it again."
+            )
+        whole = ends_with_newline(path)
+        self._whole = self._whole or whole
+        if self._whole and not whole:
+            raise BadInput(
+                f"{path} stops inside volume {len(series)}: delete it and give the command again to download it anew."
             )
         if len(series) < self.min_volumes:
             self.findings.append({"check": "too short", "participant_id": participant, "value": len(series)})

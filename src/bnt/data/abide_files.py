@@ -112,6 +112,13 @@ def read_1d(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return series, tuple(str(c).strip() for c in frame.columns)
 
 
+def ends_with_newline(path: Path) -> bool:
+    """Tell whether the last line of a file is complete."""
+    with open(path, "rb") as handle:
+        handle.seek(-1, 2)
+        return handle.read(1) == b"\n"
+
+
 def roi_numbers(header: tuple[str, ...]) -> np.ndarray:
     """Return the ROI numbers of a header such as ``#1 #2 ...``; 1 to V where it has none."""
     digits = [name.lstrip("# ") for name in header]

@@ -29,7 +29,7 @@ from bnt.errors import BadInput
 from bnt.progress import track
 
 LEVELS = {"diagnosis": {"0": "control", "1": "patient"}}
-DEFAULT_EFFECT = 0.9
+DEFAULT_EFFECT = 0.95
 _SUBJECTS_AT_ONCE = 64
 
 

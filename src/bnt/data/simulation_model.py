@@ -164,7 +164,7 @@ class Population:
         return Scanner(
             name=name,
             repetition_time=repetition_time,
-            n_volumes=int(n_volumes or round(seconds / repetition_time)),
+            n_volumes=int(n_volumes or max(116, round(seconds / repetition_time))),
             slope=float(rng.uniform(0.3, 0.9)),
             log_global=float(spread * c.global_spread * rng.standard_normal()),
             log_noise=float(0.2 * rng.standard_normal()),
