@@ -1,41 +1,80 @@
-"""Self-attention with a bias for each pair of nodes (Ying 2021, Graphormer), looked up in tables."""
+"""Self-attention with a bias for each pair of nodes (Ying 2021, Graphormer), looked up in a table."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from bnt.nn.checks import check_heads
-from bnt.nn.dropout import dropout
-
-GRAPH_TOKEN, SELF, OTHER, N_RELATIONS = 0, 1, 2, 3
+from bnt.nn.dropout import dropout, keep_mask, survivor_scale
 
 
-class PairBias(nn.Module):
-    """One number a head for each pair of nodes: by the bin of their edge and by how they are related.
+def pair_kinds(bins: Tensor, n_bins: int) -> Tensor:
+    """Return the kind of each pair (B, 1 + V, 1 + V) from the bins of edges (B, V, V).
 
-    On a complete graph a shortest path has length 0 (a node and itself) or 1 (any other); a third
-    relation is that with the graph token. Edge encodings along paths come down to the one edge there is.
+    Kinds 0 to n_bins - 1 are the bins of edges between two nodes, n_bins is a pair with the graph token, which comes
+    first, and n_bins + 1 a node and itself.
+    """
+    kinds = F.pad(bins, (1, 0, 1, 0), value=n_bins)
+    kinds[:, 1:, 1:].diagonal(dim1=-2, dim2=-1).fill_(n_bins + 1)
+    return kinds
 
-    Parameters
-    ----------
-    n_bins, n_heads : int
+
+def biases(table: Tensor, kinds: Tensor) -> Tensor:
+    """Return the biases (..., heads, N, N) of kinds (..., N, N), from a table (kinds, heads)."""
+    return table.T[:, kinds].movedim(0, -3)
+
+
+class _Attend(torch.autograd.Function):
+    """``dropout(softmax(q k^T + bias)) v`` one graph at a time, so that (heads, N, N) numbers stay in the cache.
+
+    What is remembered are the weights and, as bytes, the dropout mask; biases are never made for a whole batch.
     """
 
-    def __init__(self, n_bins: int, n_heads: int) -> None:
-        super().__init__()
-        self.edge = nn.Embedding(n_bins, n_heads)
-        self.relation = nn.Embedding(N_RELATIONS, n_heads)
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, kinds: Tensor, p: float) -> Tensor:
+        weights = q.new_empty(*q.shape[:-1], q.shape[-2])  # (B, M, N, N)
+        ctx.scale = survivor_scale(p) if p > 0 else 1.0
+        keeps = []
+        out = torch.empty_like(v)
+        for i, kind in enumerate(kinds):
+            scores = torch.baddbmm(biases(table, kind), q[i], k[i].mT)
+            torch.softmax(scores, -1, out=weights[i])
+            if p > 0:
+                keeps.append(keep_mask(scores.shape, p))
+                torch.mul(weights[i], keeps[i], out=scores)
+                torch.bmm(scores, v[i] * ctx.scale, out=out[i])
+            else:
+                torch.bmm(weights[i], v[i], out=out[i])
+        ctx.keeps = keeps
+        ctx.save_for_backward(q, k, v, kinds, weights)
+        ctx.n_kinds = len(table)
+        return out
 
-    def forward(self, bins: Tensor) -> Tensor:
-        """Map bins (B, V, V) to biases (B, heads, 1 + V, 1 + V); the graph token comes first."""
-        v = bins.shape[-1]
-        relation = torch.full((v + 1, v + 1), OTHER, device=bins.device)
-        relation.fill_diagonal_(SELF)
-        relation[0] = relation[:, 0] = GRAPH_TOKEN
-        between = F.pad(self.edge(bins).permute(0, 3, 1, 2), (1, 0, 1, 0))  # (B, M, 1 + V, 1 + V)
-        return between + self.relation(relation).permute(2, 0, 1)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, kinds, weights = ctx.saved_tensors
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        grad_table = q.new_zeros(ctx.n_kinds, q.shape[1])
+        for i, kind in enumerate(kinds):
+            g = grad[i] * ctx.scale  # (M, N, d)
+            if ctx.keeps:
+                keep = ctx.keeps[i].to(g.dtype)
+                torch.bmm((weights[i] * keep).mT, g, out=grad_v[i])
+                grad_weights = torch.bmm(g, v[i].mT).mul_(keep)
+            else:
+                torch.bmm(weights[i].mT, g, out=grad_v[i])
+                grad_weights = torch.bmm(g, v[i].mT)
+            grad_scores = torch._softmax_backward_data(grad_weights, weights[i], -1, q.dtype)  # (M, N, N)
+            torch.bmm(grad_scores, k[i], out=grad_q[i])
+            torch.bmm(grad_scores.mT, q[i], out=grad_k[i])
+            grad_table.index_add_(0, kind.flatten(), grad_scores.flatten(1).T.contiguous())
+        return grad_q, grad_k, grad_v, grad_table, None, None
 
 
 class BiasedLayer(nn.Module):
@@ -60,17 +99,34 @@ class BiasedLayer(nn.Module):
         self.linear2 = nn.Linear(ffn, width)
         self.norm2 = nn.LayerNorm(width)
 
-    def forward(self, z: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Map nodes (B, N, d) and biases (B, heads, N, N) to nodes and the attention (B, heads, N, N)."""
-        mixed, weights = self.attend(z, bias)
+    def forward(self, z: Tensor, table: Tensor, kinds: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return the new nodes (B, N, d) and, if asked to explain, the attention (B, heads, N, N).
+
+        Parameters
+        ----------
+        z : Tensor, (B, N, d)
+            Nodes.
+        table : Tensor, (kinds, heads)
+            A bias for each kind of pair.
+        kinds : Tensor of int, (B, N, N)
+            The kind of each pair.
+        explain : bool
+            Whether to return the attention.
+        """
+        mixed, weights = self.attend(z, table, kinds, explain)
         z = self.norm1(z + dropout(mixed, self.p, self.training))
         hidden = dropout(F.gelu(self.linear1(z)), self.p, self.training)
         return self.norm2(z + dropout(self.linear2(hidden), self.p, self.training)), weights
 
-    def attend(self, z: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output of the attention (B, N, d) and its weights (B, heads, N, N) before dropout."""
+    def attend(self, z: Tensor, table: Tensor, kinds: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return the output of the attention (B, N, d) and, if asked to explain, its weights before dropout."""
         b, n, d = z.shape
-        q, k, value = self.packed(z).view(b, n, 3, self.n_heads, d // self.n_heads).permute(2, 0, 3, 1, 4)
-        weights = ((q * (d // self.n_heads) ** -0.5) @ k.mT + bias).softmax(-1)
-        mixed = dropout(weights, self.p, self.training) @ value  # (B, M, N, d / M)
-        return self.out(mixed.transpose(1, 2).reshape(b, n, d)), weights
+        q, k, value = self.packed(z).view(b, n, 3, self.n_heads, d // self.n_heads).permute(2, 0, 3, 1, 4).contiguous()
+        q = q * (d // self.n_heads) ** -0.5
+        weights = None
+        if explain or z.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+            weights = (q @ k.mT + biases(table, kinds)).softmax(-1)
+            mixed = dropout(weights, self.p, self.training) @ value  # (B, M, N, d / M)
+        else:
+            mixed = _Attend.apply(q, k, value, table, kinds, self.p if self.training else 0.0)
+        return self.out(mixed.transpose(1, 2).reshape(b, n, d)), weights if explain else None

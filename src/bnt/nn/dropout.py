@@ -29,7 +29,7 @@ def resolved(p: float) -> float:
 
 
 def keep_mask(shape: torch.Size | tuple[int, ...], p: float) -> Tensor:
-    """Draw a CPU tensor of int8: 0 with probability ``resolved(p)`` and 1 otherwise, each entry on its own."""
+    """Draw a CPU tensor of int16: 0 with probability ``resolved(p)`` and 1 otherwise, each entry on its own."""
     n = int(np.prod(shape))
     seed = int(torch.randint(2**63 - 1, (1,)))
     words = np.random.Generator(np.random.SFC64(seed)).integers(
@@ -37,7 +37,7 @@ def keep_mask(shape: torch.Size | tuple[int, ...], p: float) -> Tensor:
     )
     drawn = torch.from_numpy(words.view(np.int16))[:n]  # uniform on -2^15 .. 2^15 - 1
     # Compared in place: 16-bit lanes of SIMD, where a comparison to bool goes entry by entry.
-    return drawn.ge_(round(p * LEVELS) - LEVELS // 2).to(torch.int8).view(shape)
+    return drawn.ge_(round(p * LEVELS) - LEVELS // 2).view(shape)
 
 
 class _Masked(torch.autograd.Function):
@@ -47,18 +47,16 @@ class _Masked(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(keep)
         ctx.scale = scale
-        out = x * keep
-        return out if scale == 1.0 else out.mul_(scale)
+        return (x * keep).mul_(scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (keep,) = ctx.saved_tensors
-        out = grad * keep
-        return out if ctx.scale == 1.0 else out.mul_(ctx.scale), None, None
+        return (grad * keep).mul_(ctx.scale), None, None
 
 
-def dropout(x: Tensor, p: float, training: bool = True, scaled: bool = True) -> Tensor:
+def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """Zero each entry with probability ``p`` and scale the rest by ``1 / (1 - p)``.
 
     Parameters
@@ -69,15 +67,12 @@ def dropout(x: Tensor, p: float, training: bool = True, scaled: bool = True) -> 
         Probability, from 0 to below 1.
     training : bool
         False returns ``x`` itself.
-    scaled : bool
-        False leaves the scaling to the caller, who may have a smaller tensor to scale: see :func:`survivor_scale`.
     """
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu":
-        dropped = F.dropout(x, p)
-        return dropped if scaled else dropped * (1 - p)
-    return _Masked.apply(x, keep_mask(x.shape, p), survivor_scale(p) if scaled else 1.0)
+        return F.dropout(x, p)
+    return _Masked.apply(x, keep_mask(x.shape, p).to(torch.int8), survivor_scale(p))
 
 
 def survivor_scale(p: float) -> float:

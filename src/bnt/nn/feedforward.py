@@ -36,7 +36,8 @@ class _FeedForward(torch.autograd.Function):
         z, hidden, w1, w2 = ctx.saved_tensors
         needs = ctx.needs_input_grad
         scaled = grad * ctx.scale if ctx.scale != 1.0 else grad  # (N, D): five times smaller than what it scales
-        grad_hidden = torch.ops.aten.threshold_backward(scaled @ w2, hidden, 0)  # (N, H)
+        grad_hidden = scaled @ w2  # (N, H)
+        torch.ops.aten.threshold_backward.grad_input(grad_hidden, hidden, 0, grad_input=grad_hidden)
         return (
             grad_hidden @ w1 if needs[0] else None,
             grad_hidden.T @ z if needs[1] else None,

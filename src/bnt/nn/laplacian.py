@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from bnt.nn.dropout import dropout
 from bnt.nn.encoder import EncoderLayer
+from bnt.nn.narrow_feedforward import narrow_feed_forward
 
 
 @torch.no_grad()
@@ -26,6 +28,18 @@ def laplacian_eigenpairs(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     values, vectors = 1 - values[:, -m:].flip(-1), vectors[..., -m:].flip(-1)
     largest = vectors.gather(1, vectors.abs().argmax(1, keepdim=True))  # (B, 1, m)
     return values.to(x.dtype), (vectors * largest.sign()).to(x.dtype)
+
+
+class PairLayer(EncoderLayer):
+    """An encoder layer over a node's pairs: few numbers, many tokens, so its hidden units are made in blocks."""
+
+    def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return the embeddings (N, m, d) and, if asked to explain, the attention (N, heads, m, m)."""
+        mixed, weights = self.self_attn(z, explain)
+        z = self.norm1(z + dropout(mixed, self.p, self.training))
+        one, two = self.linear1, self.linear2
+        fed = narrow_feed_forward(z, one.weight, one.bias, two.weight, two.bias, self.p, self.training)
+        return self.norm2(z + dropout(fed, self.p, self.training)), weights
 
 
 class LaplacianEncoding(nn.Module):
@@ -56,7 +70,7 @@ class LaplacianEncoding(nn.Module):
         super().__init__()
         self.n_eigen, self.flip = n_eigen, flip
         self.pair = nn.Linear(2, width)
-        self.layers = nn.ModuleList(EncoderLayer(width, n_heads, ffn, p) for _ in range(n_layers))
+        self.layers = nn.ModuleList(PairLayer(width, n_heads, ffn, p) for _ in range(n_layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the encoding (B, V, width) of connectomes (B, V, V)."""
