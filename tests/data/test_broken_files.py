@@ -42,7 +42,7 @@ from bnt.data.scan import Content
 from bnt.data.xcpd import read_xcpd_matrix, read_xcpd_series
 from bnt.errors import BadInput
 
-MUTANTS = 300
+MUTANTS = 200
 
 
 def sound(folder: Path) -> dict[str, tuple[Path, object]]:
@@ -223,7 +223,7 @@ def test_an_import_with_one_broken_file_leaves_nothing_behind(originals, tmp_pat
 
 
 SHARED = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
 
 

@@ -122,6 +122,37 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path):
     assert [scan.participant for scan in find_scans(tmp_path / "in").scans] == ["sub-00", "sub-01", "sub-02"]
 
 
+def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch):
+    from bnt.data import importing
+
+    source = folder_of(tmp_path, GOOD, series(2), series(3))
+    before = sorted(tmp_path.rglob("*"))
+    seen = []
+
+    def combine(runs, mode, kind):
+        seen.append(sorted(tmp_path.rglob("*")) != before)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return original(runs, mode, kind)
+
+    original = importing.combine_runs
+    monkeypatch.setattr(importing, "combine_runs", combine)
+    with pytest.raises(KeyboardInterrupt):
+        import_cohort(source, tmp_path / "out")
+    assert seen[-1]  # it was being written when it was interrupted
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_links_to_folders_are_followed_once_and_lost_links_named(tmp_path):
+    np.save(put(tmp_path / "store" / "sub-01" / "ts.npy"), GOOD)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "sub-01").symlink_to(tmp_path / "store" / "sub-01")
+    (tmp_path / "store" / "sub-01" / "round").symlink_to(tmp_path / "in")
+    assert import_cohort(tmp_path / "in", tmp_path / "out").ids.tolist() == ["sub-01"]
+    (tmp_path / "in" / "sub-02.npy").symlink_to(tmp_path / "annexed")
+    refused(tmp_path, tmp_path / "in", r"sub-02\.npy is a link to a file that is not there", overwrite=True)
+
+
 def table(tmp_path, **columns):
     return write_participants(tmp_path / "p.tsv", **columns)
 
@@ -219,6 +250,7 @@ def test_an_empty_or_absent_source_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     refused(tmp_path, tmp_path / "empty", "holds no file of a known kind")
     refused(tmp_path, tmp_path / "absent", "does not exist")
+    refused(tmp_path, tmp_path / ("x" * 300), "cannot be opened")
     (tmp_path / "notes.doc").write_text("hello")
     refused(tmp_path, tmp_path / "notes.doc", "unknown extension")
 

@@ -35,8 +35,9 @@ def read_cifti(file: Path) -> Content:
     """Read one file; ROI names come from its parcels axis."""
     import nibabel as nib
     from nibabel.cifti2 import ParcelsAxis
+    from nibabel.imageglobals import LoggingOutputSuppressor
 
-    with parsing(file, "a CIFTI file"):
+    with parsing(file, "a CIFTI file"), LoggingOutputSuppressor():  # it would print on damaged headers
         image = nib.Cifti2Image.from_filename(file)
         axes = [image.header.get_axis(i) for i in range(image.ndim)]
         values = np.asarray(image.dataobj, dtype=np.float64)

@@ -87,13 +87,17 @@ def natural(text: str) -> tuple[tuple[int, str], ...]:
 
 def list_files(source: Path, pattern: str | None = None) -> list[Name]:
     """Return the names of all files under a folder (or the one file), hidden ones left out, in natural order."""
-    if not source.exists():
-        raise BadInput(f"{source} does not exist: give a file or a folder of scans.")
-    if source.is_file():
-        return [Name(source)]
-    files = []
-    for folder, folders, names in os.walk(source):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
+    try:
+        if not source.exists():
+            raise BadInput(f"{source} does not exist: give a file or a folder of scans.")
+        if not source.is_dir():
+            return [Name(source)]
+    except OSError as error:
+        raise BadInput(f"{source} cannot be opened ({error.strerror}): give a file or a folder of scans.") from error
+    files, seen = [], set()
+    for folder, folders, names in os.walk(source, followlinks=True):
+        seen.add(os.path.realpath(folder))  # a link to a folder above would lead round in circles
+        folders[:] = [f for f in sorted(folders) if os.path.realpath(Path(folder, f)) not in seen and f[0] != "."]
         files += [Path(folder) / n for n in names if not n.startswith(".")]
     if pattern:
         kept = [f for f in files if fnmatchcase(f.name, pattern) or fnmatchcase(str(f.relative_to(source)), pattern)]

@@ -81,10 +81,14 @@ def parsing(file: Path, what: str) -> Iterator[None]:
     A damaged file can raise nearly anything inside numpy, scipy, nibabel, zlib or expat, so
     everything is caught here. Only calls into those libraries belong in the block.
     """
-    if not file.is_file():
-        state = "is a folder, not a file" if file.is_dir() else "does not exist or is not a file"
-        raise BadInput(f"{file} {state}: give {what}.")
     try:
+        if not file.is_file():
+            state = "does not exist"
+            if file.is_symlink():
+                state = "is a link to a file that is not there (datalad get or git annex get may fetch it)"
+            elif file.exists():
+                state = "is a folder, not a file" if file.is_dir() else "is not a file"
+            raise BadInput(f"{file} {state}: give {what}.")
         if file.stat().st_size == 0:
             raise BadInput(f"{file} is empty: make it again, or leave it out.")
         with warnings.catch_warnings():
