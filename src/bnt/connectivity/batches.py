@@ -68,11 +68,16 @@ def centred_batches(
 def _centred(
     series: Sequence[np.ndarray], rows: np.ndarray, dtype: torch.dtype, device: str | torch.device
 ) -> torch.Tensor:
-    narrow = dtype == torch.float32 and all(series[i].dtype in (np.float32, np.float16) for i in rows)
-    stacked = np.stack([np.asarray(series[i], dtype=np.float32 if narrow else np.float64) for i in rows])
-    x = torch.from_numpy(stacked).to(device)  # (B, T, V)
-    first = x[:, :1].clone()
-    x.sub_(first)  # a constant region becomes 0 exactly, and a large offset costs no precision
+    # The first volume is taken off in the series' own precision: a constant region becomes 0 exactly, and a large
+    # offset costs nothing when the difference is rounded to ``dtype``.
+    n_volumes, n_rois = series[rows[0]].shape
+    differences = np.empty((len(rows), n_volumes, n_rois), dtype=np.float64 if dtype == torch.float64 else np.float32)
+    first_volumes = np.stack([series[i][0] for i in rows]).astype(differences.dtype, copy=False)
+    for k, i in enumerate(rows):
+        one = series[i]
+        np.subtract(one, one[0], out=differences[k], dtype=np.result_type(one.dtype, np.float32), casting="same_kind")
+    x = torch.from_numpy(differences).to(device)  # (B, T, V)
+    first = torch.from_numpy(first_volumes).to(device).unsqueeze(1)  # (B, 1, V)
     total = x.sum(1, keepdim=True)  # (B, 1, V); infinite and missing values survive the sum
     missing = ~torch.isfinite(total)
     if missing.any():
@@ -96,4 +101,4 @@ def _centred(
         )
     if still.any():
         x.masked_fill_(still, 0.0)
-    return x.to(dtype)
+    return x

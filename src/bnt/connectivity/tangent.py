@@ -16,8 +16,9 @@ from bnt.connectivity.estimate import gram, ledoit_wolf_covariance
 from bnt.errors import BadInput
 
 REFERENCES = ("geometric", "log-euclidean", "arithmetic")
-MOST_STEPS = 30  # as nilearn
-TOLERANCE = 1e-7  # of the gradient's norm divided by the number of entries, as nilearn
+MOST_STEPS = 30
+TOLERANCE = 1e-8  # of the gradient's norm divided by the number of entries; nilearn stops at 1e-7
+FIRST_STEP = 0.7  # the distance's curvature lies between 1 and about 2
 
 
 def covariances(
@@ -96,8 +97,7 @@ class TangentSpace:
         if self.reference == "arithmetic":
             mean = self._mean(covs)
         elif self.reference == "log-euclidean":
-            logs = sum((_map(c, torch.log, start).sum(0) for start, c in self._chunks(covs)), self._zeros(covs))
-            mean = _map(logs / len(covs), torch.exp)
+            mean = self._log_euclidean_mean(covs)
         else:
             mean = self._geometric_mean(covs)
         self._whitening = _map(mean, torch.rsqrt)
@@ -129,33 +129,49 @@ class TangentSpace:
         return deviations[..., low, high] * np.where(low == high, 0.5**0.5, 1.0).astype(np.float32)
 
     def _geometric_mean(self, covs: np.ndarray) -> torch.Tensor:
-        """Return the Frechet mean by gradient descent along geodesics from the arithmetic mean.
+        """Return the Frechet mean by gradient descent along geodesics.
 
-        Single precision is enough to find the way; once the gradient is small, or stops shrinking, double takes over.
+        From the log-Euclidean mean, with steps below 1, it takes about a third of the passes that it takes from the
+        arithmetic mean with steps of 1. Single precision finds the way while it can.
         """
-        mean = self._mean(covs)
-        n, entries = len(covs), mean.numel()
-        precision, smallest, step = torch.float32, np.inf, 1.0
+        precision, smallest, step = torch.float32, np.inf, FIRST_STEP
+        mean = self._log_euclidean_mean(covs)
         for _ in range(MOST_STEPS):
             values, vectors = torch.linalg.eigh(mean)
             root, inverse_root = _form(values.sqrt(), vectors), _form(values.rsqrt(), vectors)
-            narrow = inverse_root.to(precision)
-            total = self._zeros(covs)
-            for start, c in self._chunks(covs, precision):
-                total += _map(narrow @ c @ narrow, torch.log, start).sum(0, dtype=torch.float64)
-            gradient = total / n
+            try:
+                gradient = self._mean_log(covs, inverse_root, precision)
+            except BadInput:
+                if precision == torch.float64:
+                    raise
+                precision = torch.float64  # positive, but for the rounding of single precision
+                gradient = self._mean_log(covs, inverse_root, precision)
             norm = float(torch.linalg.matrix_norm(gradient))
             mean = root @ _map(gradient * step, torch.exp) @ root
             mean = (mean + mean.mT) / 2
-            if norm / entries < TOLERANCE and precision == torch.float64:
+            if norm / mean.numel() < TOLERANCE:
                 return mean
-            if norm / entries < 10 * TOLERANCE or norm > smallest:
+            if norm > 0.9 * smallest:
+                if precision == torch.float64:
+                    step /= 2
                 precision = torch.float64
-            if norm > smallest:
-                step /= 2
             smallest = min(norm, smallest)
         self.converged_ = False
         return mean
+
+    def _mean_log(self, covs: np.ndarray, whitening: torch.Tensor, precision: torch.dtype) -> torch.Tensor:
+        """Return the mean over subjects of log(W C W), (V, V) float64."""
+        narrow = whitening.to(precision)
+        total = self._zeros(covs)
+        for start, c in self._chunks(covs, precision):
+            total += _map(narrow @ c @ narrow, torch.log, start).sum(0, dtype=torch.float64)
+        return total / len(covs)
+
+    def _log_euclidean_mean(self, covs: np.ndarray) -> torch.Tensor:
+        logs = self._zeros(covs)
+        for start, c in self._chunks(covs):
+            logs += _map(c, torch.log, start).sum(0)
+        return _map(logs / len(covs), torch.exp)
 
     def _mean(self, covs: np.ndarray) -> torch.Tensor:
         return sum((c.sum(0) for _, c in self._chunks(covs)), self._zeros(covs)) / len(covs)
