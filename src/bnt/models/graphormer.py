@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn.biased_attention import BiasedLayer, PairBias
+from bnt.nn.biased_attention import BiasedLayer, pair_kinds
 from bnt.nn.bins import Bins
 from bnt.nn.checks import check_connectomes, check_heads, check_positive, check_probability
 from bnt.nn.dropout import dropout as drop
@@ -61,7 +61,8 @@ class Graphormer(nn.Module):
     """Binned connectivity, a Transformer with a bias for each pair of nodes, a readout and a small classifier.
 
     - Centrality encoding: nodes start from embeddings of their binned features and of their degree.
-    - Spatial and edge encoding: the score of (i, j) gets ``b[relation] + c[bin of the edge]``, a number a head.
+    - Spatial and edge encoding: the score of (i, j) gets a bias a head, looked up by the bin of the edge; a node and
+      itself, and pairs with the graph token, have rows of their own. All layers share the table.
     - A graph token takes part in the attention; embeddings are layer-normalised before the first layer;
       layers are post-norm with GELU; initial values are drawn from N(0, 0.02).
     - CONCAT in place of the graph token: each node to 8 numbers, then 8V - 256 - 32 - C.
@@ -94,10 +95,10 @@ class Graphormer(nn.Module):
     200 bins of equal share, the tables of :class:`BinnedNodes`.
 
     Departures from the public code: a complete graph has one degree, so degrees are counted in the tenth of the
-    bins with the highest values, and in one table, because in- and out-degree are the same; it has two shortest
-    path lengths, so the table of 512 has three rows, one of them for the graph token; one edge is on every path, so
-    there is no mixing along hops. A vocabulary a column would take 26 million parameters: one is shared, and
-    ``columns=False`` shows what that alone can do. Bins are not differentiable: gradients do not reach the input.
+    bins with the highest values, and in one table, because in- and out-degree are the same; its shortest paths are
+    of length 0 or 1 and of one edge at most, so spatial and edge encoding are one table, without mixing along hops.
+    A vocabulary a column would take 26 million parameters: one is shared, and ``columns=False`` shows what that alone
+    can do. Bins are not differentiable: gradients do not reach the input.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Graphormer(nn.Module):
         self.nodes = BinnedNodes(n_rois, n_bins, width, columns, density)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.norm = nn.LayerNorm(width)
-        self.bias = PairBias(n_bins, n_heads)
+        self.bias = nn.Embedding(n_bins + 2, n_heads)  # edges by bin, the graph token, a node and itself
         self.layers = nn.ModuleList(BiasedLayer(width, n_heads, ffn, dropout) for _ in range(n_layers))
         self.apply(_draw)
         nn.init.normal_(self.token, std=0.02)
@@ -160,11 +161,11 @@ class Graphormer(nn.Module):
         nodes = self.nodes(bins)  # (B, V, d)
         z = torch.cat([self.token.expand(len(x), -1, -1), nodes], 1)  # (B, 1 + V, d)
         z = drop(self.norm(z), self.p, self.training)
-        bias = self.bias(bins)  # (B, M, 1 + V, 1 + V), the same for all layers
+        kinds = pair_kinds(bins, self.bins.n_bins)  # (B, 1 + V, 1 + V)
         attention = []
         for layer in self.layers:
-            z, weights = layer(z, bias)
-            if explain:
+            z, weights = layer(z, self.bias.weight, kinds, explain)
+            if weights is not None:
                 attention.append(weights[:, :, 1:, 1:])
         pooled = self.readout(z[:, 1:], adjacency=x)
         assignments = pooled.assignments if explain else None
