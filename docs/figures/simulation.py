@@ -2,8 +2,11 @@
 
     python docs/figures/simulation.py ABIDE_COHORT
 
-ABIDE_COHORT is made by `bnt fetch abide`. Simulated: 1,009 subjects, 200 ROIs, 19 sites, seeds 0 to 4, all else
-at its default. The SVM is linear, C = 1, on Fisher z, five folds twice, stratified by site and diagnosis.
+ABIDE_COHORT is made by `bnt fetch abide`. Simulated: 1,009 subjects, 200 ROIs, 19 sites, seeds 100 to 104, all else
+at its default. The strengths of the model and the default effect were chosen by hand against these very quantities
+of ABIDE, on seeds 0 to 4: the agreement of the other seeds shows that the choice holds, not that the model is right.
+The SVM is linear, C = 1, on Fisher z, five folds twice, stratified by site and diagnosis; C = 0.001 is beside it,
+because with 19,900 edges C = 1 separates the training subjects and ABIDE gains from a softer margin.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-SEEDS = range(5)
+SEEDS = range(100, 105)  # the strengths and the default effect were chosen on seeds 0 to 4
 COLOURS = {"ABIDE": "#0072B2", "simulated": "#D55E00"}  # apart for colour-blind eyes
 
 
@@ -39,13 +42,13 @@ def site_share(z: np.ndarray, sites: np.ndarray) -> np.ndarray:
     return (between - (len(names) - 1) * within) / (total + within)
 
 
-def svm_aurocs(z: np.ndarray, labels: np.ndarray, sites: np.ndarray) -> np.ndarray:
+def svm_aurocs(z: np.ndarray, labels: np.ndarray, sites: np.ndarray, c: float = 1.0) -> np.ndarray:
     kernel = z @ z.T
     strata = np.array([f"{s}/{y}" for s, y in zip(sites, labels)])
     scores = []
     for repeat in range(2):
         for train, test in StratifiedKFold(5, shuffle=True, random_state=repeat).split(kernel, strata):
-            svm = SVC(kernel="precomputed", C=1.0).fit(kernel[np.ix_(train, train)], labels[train])
+            svm = SVC(kernel="precomputed", C=c).fit(kernel[np.ix_(train, train)], labels[train])
             scores.append(roc_auc_score(labels[test], svm.decision_function(kernel[np.ix_(test, train)])))
     return np.array(scores)
 
@@ -78,6 +81,7 @@ def describe(cohort: Cohort) -> dict:
         ],
         "linear SVM AUROC": aurocs.mean(),
         "SD of AUROC over folds": aurocs.std(),
+        "linear SVM AUROC, C = 0.001": svm_aurocs(z, cohort.labels("diagnosis"), cohort.sites, 0.001).mean(),
     }
     order = np.argsort(network, kind="stable")
     mean = square(edges.mean(0))[np.ix_(order, order)]
@@ -110,7 +114,7 @@ def main(folder: str) -> None:
     print(table.round(3).iloc[:, :3].to_string())
 
     figure, axes = plt.subplots(2, 4, figsize=(15, 7), constrained_layout=True)
-    for axis, one, title in ((axes[0, 0], real, "ABIDE"), (axes[1, 0], made[0], "simulated, seed 0")):
+    for axis, one, title in ((axes[0, 0], real, "ABIDE"), (axes[1, 0], made[0], f"simulated, seed {SEEDS[0]}")):
         image = axis.imshow(one["mean"], vmin=-0.2, vmax=0.8, cmap="cividis")
         axis.set(title=f"{title}: mean connectome", xlabel="ROI, sorted by network", ylabel="ROI")
     figure.colorbar(image, ax=axes[:, 0], label="correlation", shrink=0.6, location="left")
@@ -137,7 +141,7 @@ def main(folder: str) -> None:
         for box in parts["boxes"]:
             box.set(facecolor=COLOURS[name], alpha=0.6)
     axis.set_xticks([0, 1, 3, 4], ["within", "between", "within", "between"])
-    axis.set(ylabel="mean correlation of an edge", title="networks: ABIDE (left), simulated (right)")
+    axis.set(ylabel="mean correlation of an edge", title="blue: ABIDE, orange: simulated")
     axis = axes[1, 3]
     rng = np.random.default_rng(0)
     for place, one in enumerate([real, *made]):
