@@ -15,6 +15,7 @@ COMMANDS = {
     "train": "one run: train, select on validation, test once",
     "compare": "a fair comparison of models on shared splits, with statistics",
     "predict": "probabilities for new subjects from a finished run",
+    "report": "one self-contained HTML page about a run or a study",
     "models": "the models there are",
     "bench": "how fast it is here: data, connectivity, train",
 }
