@@ -23,7 +23,7 @@ def run(options: Options) -> list[dict[str, Any]]:
     import torch
     from nilearn.connectome import ConnectivityMeasure
     from sklearn.covariance import EmpiricalCovariance
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     from bnt.connectivity import TangentSpace, connectomes, covariances
 
