@@ -1,19 +1,8 @@
-"""Checks that several models make of their input and options."""
+"""Checks that several models make of their options."""
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from bnt.errors import BadInput
-
-
-def check_connectomes(x: Tensor, n_rois: int) -> None:
-    """Refuse what is not a batch of connectomes (B, V, V) of the V the model was made for."""
-    if x.ndim != 3 or x.shape[1:] != (n_rois, n_rois):
-        raise BadInput(
-            f"The model was made for connectomes of {n_rois} ROIs, shape (B, {n_rois}, {n_rois}), "
-            f"but was given {tuple(x.shape)}."
-        )
 
 
 def check_probability(name: str, p: float) -> None:

@@ -15,7 +15,7 @@ class DiffPoolReadout(nn.Module):
     With A^ the row-normalised positive part of the adjacency plus the identity: S = softmax(A^ Z W_s),
     Z' = relu(A^ Z W_z), clusters S^T Z' (K, D), each reduced to 8 numbers as in OCRead. The auxiliary loss is
     ``link_weight |A - S S^T|_F / V^2 + entropy_weight mean H(S_i)``; A's entries are clipped to [0, 1] for it,
-    because that is where the entries of S S^T lie. Without an adjacency each node stands alone and no link loss is left.
+    because that is where the entries of S S^T lie. Without an adjacency each node stands alone; no link loss then.
 
     Parameters
     ----------

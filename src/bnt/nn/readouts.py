@@ -36,6 +36,8 @@ def list_readouts() -> list[str]:
 
 def readout_options(name: str) -> list[str]:
     """Return the names of a readout's options."""
+    if name not in READOUTS:
+        raise BadInput(f"There is no readout {name!r}; there are {', '.join(READOUTS)}.")
     made_from = OCRead if name == "ocread" else READOUTS[name]
     return [option for option in inspect.signature(made_from).parameters if option not in ("n_nodes", "width")]
 
@@ -67,8 +69,6 @@ def create_readout(name: str, n_nodes: int, width: int, **options: Any) -> Any:
     >>> embedding.shape == (2, readout.out_features)
     True
     """
-    if name not in READOUTS:
-        raise BadInput(f"There is no readout {name!r}; there are {', '.join(READOUTS)}.")
     allowed = readout_options(name)
     for option in options:
         if option not in allowed:

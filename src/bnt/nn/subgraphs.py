@@ -19,8 +19,9 @@ def membership(members: Tensor | Sequence[Sequence[int]], n_nodes: int) -> Tenso
     inside = torch.zeros(len(members), n_nodes, dtype=torch.bool)
     for row, nodes in zip(inside, members):
         index = torch.as_tensor(nodes, dtype=torch.long)
-        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < n_nodes:
-            raise BadInput(f"members names node {int(index.max())}, but nodes are numbered 0 to {n_nodes - 1}.")
+        outside = index[(index < 0) | (index >= n_nodes)]
+        if outside.numel():
+            raise BadInput(f"members names node {int(outside[0])}, but nodes are numbered 0 to {n_nodes - 1}.")
         row[index] = True
     return inside
 

@@ -1,0 +1,218 @@
+"""Brain Network Transformer: counts, the released code's behaviour, what it explains."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from bnt.cli.released_step import ReleasedStep, copy_weights
+from bnt.errors import BadInput
+from bnt.models import count_parameters, create_model
+from bnt.nn import clustering_loss, list_readouts
+
+
+@pytest.fixture
+def connectomes():
+    x = torch.randn(4, 20, 20, generator=torch.Generator().manual_seed(0))
+    return (x + x.mT) / 2
+
+
+# facts.md 6.1: totals of the released model by K, frozen centres included
+RELEASED = {
+    (200, 2): 3_760_586,
+    (200, 3): 3_762_834,
+    (200, 4): 3_765_082,
+    (200, 5): 3_767_330,
+    (200, 10): 3_778_570,
+    (200, 50): 3_868_490,
+    (200, 100): 3_980_890,
+    (360, 2): 10_961_226,
+    (360, 4): 10_966_042,
+    (360, 10): 10_980_490,
+    (360, 50): 11_076_810,
+    (360, 100): 11_197_210,
+}
+
+
+@pytest.mark.parametrize(("n_rois", "n_clusters"), RELEASED)
+def test_released_parameter_counts(n_rois, n_clusters):
+    assert count_parameters("bnt-released", n_rois, n_clusters=n_clusters) == RELEASED[n_rois, n_clusters]
+
+
+def test_parameter_counts_of_the_named_models():
+    # facts.md sections 6.1 and 10; bnt is 1,144,848 + 2,000 + 1,608 + 29,026
+    assert count_parameters("bnt", 200) == 1_177_482
+    assert count_parameters("bnt-released", 200) == 3_980_890
+    assert count_parameters("bnt-released", 360) == 11_197_210
+
+
+def test_hidden_mlp_is_65_percent_of_the_released_parameters():
+    # facts.md A6
+    with_mlp = count_parameters("bnt-released", 200)
+    assert with_mlp - count_parameters("bnt-released", 200, hidden_mlp=False) == 2_601_088
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_released_equals_a_model_of_torchs_own_layers(training):
+    torch.manual_seed(0)
+    ours = create_model("bnt-released", 40, n_clusters=12, dropout=0.0).train(training)
+    theirs = ReleasedStep(40, n_clusters=12, dropout=0.0).train(training)
+    copy_weights(ours, theirs)
+    x = torch.randn(3, 40, 40)
+    torch.testing.assert_close(ours(x).logits, theirs(x), atol=1e-5, rtol=0)
+
+
+def test_released_gradients_equal_those_of_torchs_own_layers():
+    torch.manual_seed(0)
+    ours = create_model("bnt-released", 20, n_clusters=6, dropout=0.0)
+    theirs = ReleasedStep(20, n_clusters=6, dropout=0.0)
+    copy_weights(ours, theirs)
+    x = torch.randn(3, 20, 20)
+    ours(x).logits.sum().backward()
+    theirs(x).sum().backward()
+    pairs = zip(ours.encoder.layers.parameters(), theirs.layers.parameters())
+    assert all(torch.allclose(a.grad, b.grad, atol=1e-5) for a, b in pairs)
+
+
+def test_released_differs_from_bnt_in_four_options_only():
+    from bnt.models import model_options
+
+    ours, released = model_options("bnt"), model_options("bnt-released")
+    assert {name: released[name] for name in ours if ours[name] != released[name]} == {
+        "n_clusters": 100,
+        "assignment": "squared",
+        "hidden_mlp": True,
+        "normalise_first": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"n_layers": 3},
+        {"n_heads": 2},
+        {"ffn": 64},
+        {"dropout": 0.0},
+        {"n_clusters": 20},
+        {"assignment": "squared"},
+        {"assignment": "student-t"},
+        {"hidden_mlp": True},
+        {"centres": "random"},
+        {"centres": "learnable"},
+        {"centres": "simplex"},
+        {"frozen": False},
+        {"normalise_first": False},
+        {"dec_weight": 0.1},
+        {"node_features": "identity"},
+        {"node_features": "learned-identity"},
+        {"node_features": "eigen", "extra_width": 8},
+        *({"readout": name} for name in list_readouts()),
+    ],
+    ids=str,
+)
+def test_each_option_alone_trains_a_step(connectomes, option):
+    torch.manual_seed(0)
+    net = create_model("bnt", 20, 3, **option)
+    out = net(connectomes)
+    assert out.logits.shape == (4, 3)
+    loss = out.logits.logsumexp(1).sum() + (0 if out.loss is None else out.loss)
+    loss.backward()
+    without = [name for name, p in net.named_parameters() if p.requires_grad and p.grad is None]
+    assert not without
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_explained_under_no_grad_in_training_and_evaluation(connectomes, training):
+    net = create_model("bnt", 20).train(training)
+    with torch.no_grad():
+        out = net(connectomes, explain=True)
+    assert [a.shape for a in out.attention] == [(4, 4, 20, 20)] * 2
+    for attention in out.attention:
+        torch.testing.assert_close(attention.sum(-1), torch.ones(4, 4, 20))
+    torch.testing.assert_close(out.assignments.sum(-1), torch.ones(4, 20))
+
+
+def test_explaining_does_not_change_the_answer(connectomes):
+    net = create_model("bnt", 20).eval()
+    torch.testing.assert_close(net(connectomes, explain=True).logits, net(connectomes).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_nothing_is_kept_unless_asked_for(connectomes):
+    out = create_model("bnt", 20)(connectomes)
+    assert out.attention == ()
+    assert out.assignments is None
+    assert out.loss is None
+
+
+def test_clustering_loss_comes_through_the_output(connectomes):
+    net = create_model("bnt", 20, dec_weight=2.0).eval()
+    z, _ = net.encoder(connectomes)
+    torch.testing.assert_close(net(connectomes).loss, 2 * clustering_loss(net.readout.assignment_logits(z)))
+
+
+def test_regression_has_one_column(connectomes):
+    assert create_model("bnt", 20, 1)(connectomes).logits.shape == (4, 1)
+
+
+def test_evaluation_is_deterministic_and_training_follows_the_seed(connectomes):
+    net = create_model("bnt", 20)
+    torch.manual_seed(1)
+    first = net(connectomes).logits
+    assert not torch.equal(net(connectomes).logits, first)
+    torch.manual_seed(1)
+    assert torch.equal(net(connectomes).logits, first)
+    net.eval()
+    assert torch.equal(net(connectomes).logits, net(connectomes).logits)
+
+
+def test_copies_and_state_dicts_give_the_same_answers(connectomes):
+    net = create_model("bnt-released", 20, n_clusters=5).eval()
+    expected = net(connectomes).logits
+    assert torch.equal(copy.deepcopy(net)(connectomes).logits, expected)
+    torch.manual_seed(99)
+    other = create_model("bnt-released", 20, n_clusters=5).eval()
+    other.load_state_dict(net.state_dict())
+    assert torch.equal(other(connectomes).logits, expected)
+
+
+def test_frozen_centres_stay_and_learnable_ones_move(connectomes):
+    for centres, moves in (("orthonormal", False), ("learnable", True)):
+        net = create_model("bnt", 20, centres=centres)
+        before = net.readout.centres.detach().clone()
+        optimiser = torch.optim.Adam((p for p in net.parameters() if p.requires_grad), lr=0.01)
+        net(connectomes).logits.square().sum().backward()
+        optimiser.step()
+        assert (not torch.equal(net.readout.centres, before)) is moves
+
+
+def test_gradcheck_of_the_whole_model():
+    net = create_model("bnt", 6, n_clusters=2, n_heads=2, ffn=8, dropout=0.3).double().train()
+
+    def run(x):
+        torch.manual_seed(0)
+        return net(x).logits
+
+    assert torch.autograd.gradcheck(run, torch.randn(2, 6, 6, dtype=torch.double, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_clusters": 21}, "n_clusters is 21.*20 ROIs"),
+        ({"n_heads": 3}, "n_heads is 3.*does not divide the width 20"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"n_layers": 0}, "n_layers is 0"),
+        ({"dec_weight": -1}, "dec_weight is -1"),
+        ({"readout": "median"}, "no readout 'median'"),
+    ],
+)
+def test_bad_options_are_refused_in_a_sentence(options, message):
+    with pytest.raises(BadInput, match=message):
+        create_model("bnt", 20, **options)
+
+
+def test_connectomes_of_another_size_are_refused():
+    with pytest.raises(BadInput, match=r"20 ROIs.*\(2, 30, 30\)"):
+        create_model("bnt", 20)(torch.zeros(2, 30, 30))

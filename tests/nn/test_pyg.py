@@ -1,0 +1,51 @@
+"""OCRead in PyTorch Geometric, and the example that shows it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "ocread_protein_graph.py"
+
+
+def test_aggregation_pools_each_graph_as_ocread_does_alone():
+    pytest.importorskip("torch_geometric")
+    from bnt.nn.pyg import OCReadAggregation
+
+    pool = OCReadAggregation(width=6, n_clusters=3, dec_weight=1.0)
+    graphs = [torch.randn(size, 6) for size in (4, 9, 2)]
+    index = torch.repeat_interleave(torch.arange(3), torch.tensor([4, 9, 2]))
+    out = pool(torch.cat(graphs), index)
+    alone = torch.cat([pool.readout(graph[None]).embedding for graph in graphs])
+    torch.testing.assert_close(out, alone)
+    assert pool.loss is not None
+    assert pool.assignments is not None
+    assert pool.assignments.shape == (3, 9, 3)
+
+
+def test_aggregation_resolves_inside_pytorch_geometric():
+    pytest.importorskip("torch_geometric")
+    from torch_geometric.nn.aggr import Aggregation
+
+    from bnt.nn.pyg import OCReadAggregation
+
+    assert isinstance(OCReadAggregation(width=6, n_clusters=3), Aggregation)
+
+
+def test_pytorch_geometric_is_not_imported_with_the_package():
+    code = "import sys, bnt.nn, bnt.models.bnt; sys.exit('torch_geometric' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_protein_example_learns():
+    spec = importlib.util.spec_from_file_location("ocread_protein_graph", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.main(n_graphs=120, epochs=40) > 0.75  # chance is 0.5
