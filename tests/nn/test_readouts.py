@@ -121,7 +121,7 @@ def test_sort_keeps_the_nodes_largest_in_the_last_channel_in_order():
 
 
 def test_sort_convolutions_are_those_of_dgcnn():
-    """A 1-D convolution of kernel and stride D over the flattened nodes, max-pooling by 2, a convolution of kernel 4."""
+    """A 1-D convolution of kernel and stride D over all nodes, max-pooling by 2, a convolution of kernel 4."""
     readout = make("sort")
     z = torch.randn(2, V, D)
     flat = readout.sort(z).flatten(1)[:, None]  # (B, 1, k D)
