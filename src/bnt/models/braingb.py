@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bnt.nn.checks import check_connectomes, check_positive
+from bnt.nn.checks import check_positive
 from bnt.nn.concat_gat import DenseGAT
+from bnt.nn.inputs import check_connectomes
 from bnt.nn.output import Output
 from bnt.nn.readouts import create_readout
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnt.nn.checks import check_connectomes, check_probability
+from bnt.nn.checks import check_probability
 from bnt.nn.dropout import dropout as drop
 from bnt.nn.edge_filters import EdgeToEdge, EdgeToNode
+from bnt.nn.inputs import check_connectomes
 from bnt.nn.output import Output
 
 SLOPE = 0.33

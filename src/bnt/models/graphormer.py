@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from bnt.errors import BadInput
 from bnt.nn.biased_attention import BiasedLayer, pair_kinds
 from bnt.nn.bins import Bins
-from bnt.nn.checks import check_connectomes, check_heads, check_positive, check_probability
+from bnt.nn.checks import check_heads, check_positive, check_probability
 from bnt.nn.dropout import dropout as drop
 from bnt.nn.graph_transformer import Head
+from bnt.nn.inputs import check_connectomes
 from bnt.nn.output import Output
 from bnt.nn.readouts import create_readout
 

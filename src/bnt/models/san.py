@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn.checks import check_connectomes, check_heads, check_positive, check_probability
+from bnt.nn.checks import check_heads, check_positive, check_probability
 from bnt.nn.edge_attention import EdgeTransformerLayer
+from bnt.nn.inputs import check_connectomes
 from bnt.nn.laplacian import LaplacianEncoding
 from bnt.nn.output import Output
 from bnt.nn.readouts import create_readout
