@@ -38,6 +38,13 @@ def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of the real data in one process, so that they are unpacked once."""
+    for item in items:
+        if item.get_closest_marker("abide"):
+            item.add_marker(pytest.mark.xdist_group("abide"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests ran on real data, so that a silent skip is seen."""
     passed = terminalreporter.getreports("passed")
