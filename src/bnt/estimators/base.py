@@ -153,7 +153,7 @@ class BrainNetworkEstimator(BaseEstimator):
         return find_recipe(self.recipe, **changes)
 
     def _seed(self) -> int:
-        """Return the seed: an integer is taken as it is, so that a run of the command line with this seed gives the same bits."""
+        """Return the seed; an integer is the seed of the command line's ``--seed``, too."""
         if isinstance(self.random_state, numbers.Integral):
             if self.random_state < 0:
                 raise BadInput(f"random_state is {self.random_state}: give 0 or a positive integer.")
@@ -173,13 +173,13 @@ class BrainNetworkEstimator(BaseEstimator):
 
     # -- predicting --------------------------------------------------------------------------------
 
-    def _predictions(self, X: Any) -> np.ndarray:
+    def _predictions(self, X: Any, sites: Any = None) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1)."""
         check_is_fitted(self)
         from bnt.estimators.fitting import check_series, predict
         from bnt.estimators.isolation import undisturbed
 
-        cohort = read_to_predict(self, X, self._layout)
+        cohort = read_to_predict(self, X, self._layout, sites)
         check_series(self.config_.model, cohort)
         with undisturbed(self.config_.device, self.threads):
             return predict(self.config_, self._members, cohort)
@@ -222,7 +222,7 @@ class BrainNetworkEstimator(BaseEstimator):
 
 
 def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Cohort, np.ndarray, np.ndarray]:
-    """Leave out subjects of weight 0, and scale the other weights to a mean of 1."""
+    """Leave out subjects of weight 0."""
     keep = weights > 0
     if not keep.any():
         raise BadInput("sample_weight must contain at least one weight that is not zero.")
@@ -230,4 +230,4 @@ def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Co
         cohort, y, weights = cohort.select(keep), y[keep], weights[keep]
     if len(y) < 2:
         raise BadInput("Only one sample has a weight above zero: give two subjects or more.")
-    return cohort, y, weights / weights.mean()
+    return cohort, y, weights

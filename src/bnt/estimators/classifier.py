@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 
 from bnt.errors import BadInput
@@ -68,19 +69,22 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     or the name of a column. Vectors that keep a constant diagonal (nilearn's default for correlations) are
     recognised and read without it; a diagonal that varies (covariance, tangent) has to be discarded first.
 
-    Subjects with ``sample_weight`` 0 are left out; the other weights are scaled to a mean of 1.
+    Subjects with ``sample_weight`` 0 are left out; for networks the other weights are scaled to a mean of 1.
+
+    Models that centre sites (``linear-ensemble``) take ``sites`` in ``fit`` and in the methods that predict;
+    without them everyone counts as of one site. Cohorts know their sites.
 
     Examples
     --------
     >>> import bnt
-    >>> cohort = bnt.simulate_cohort(n_subjects=60, n_rois=12, n_sites=2, seed=0)
+    >>> cohort = bnt.simulate_cohort(n_subjects=60, n_rois=20, n_sites=2, seed=0)
     >>> clf = bnt.BrainNetworkClassifier("bnt", {"n_clusters": 4}, epochs=2, random_state=0)
     >>> clf.fit(cohort, "diagnosis").predict_proba(cohort).shape
     (60, 2)
     >>> X, y = cohort.connectomes, cohort.labels("diagnosis")
-    >>> from sklearn.model_selection import cross_val_score
-    >>> cross_val_score(clf, X, y, groups=cohort.sites, cv=3).shape
-    (3,)
+    >>> from sklearn.model_selection import GroupKFold, cross_val_score
+    >>> cross_val_score(clf, X, y, groups=cohort.sites, cv=GroupKFold(2)).shape
+    (2,)
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
@@ -113,24 +117,32 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         self.classes_ = classes
         return Task("classification", classes=tuple(classes.tolist()))
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class, (n, C), in the order of ``classes_``."""
-        return self._predictions(X)
+    def predict_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the probability of each class, (n, C), in the order of ``classes_``.
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithm of the probabilities, (n, C)."""
-        return np.log(np.maximum(self._predictions(X), np.finfo(np.float64).tiny))
+        Parameters
+        ----------
+        X : array or Cohort
+            As for :meth:`fit`.
+        sites : array, (n,), optional
+            For models that know sites.
+        """
+        return self._predictions(X, sites)
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the logarithm of :meth:`predict_proba`, (n, C)."""
+        return np.log(np.maximum(self._predictions(X, sites), np.finfo(np.float64).tiny))
+
+    def decision_function(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return log-odds of the second class (n,), or log-probabilities (n, C) of more classes."""
-        log = self.predict_log_proba(X)
+        log = self.predict_log_proba(X, sites=sites)
         return log[:, 1] - log[:, 0] if log.shape[1] == 2 else log
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return the likeliest class of each subject, (n,)."""
-        codes = self._predictions(X).argmax(axis=1)
+        codes = self._predictions(X, sites).argmax(axis=1)
         return self.classes_[codes]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
         """Return the accuracy; with a cohort ``y`` may be the name of a label."""
-        return super().score(X, labels_of(X, y), sample_weight)
+        return accuracy_score(labels_of(X, y), self.predict(X, sites=sites), sample_weight=sample_weight)

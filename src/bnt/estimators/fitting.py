@@ -33,6 +33,8 @@ def fit_network(
     if not len(val):  # nothing to select on: everyone is trained on, and the last weights are taken
         recipe = replace(recipe, select="last", patience=0, refit=True)
     recipe = replace(recipe, batch_size=min(recipe.batch_size, len(train)))
+    if weights is not None:  # a mean of 1 keeps the size of the steps
+        weights = weights / weights.mean()
     run = NetworkRun(replace(config, recipe=recipe), cohort, y, weights, watch=watch)
     states, lines = run.fit(train, val)
     return [restored(run.build(), state) for state in states], lines

@@ -8,10 +8,12 @@ from math import isqrt, sqrt
 import numpy as np
 
 from bnt.cohort.triangle import flat, n_edges
+from bnt.connectivity.kinds import ALIASES, KINDS
 from bnt.errors import BadInput
 
 NILEARN_DIAGONAL = 1 / sqrt(2)  # sym_matrix_to_vec divides the diagonal, when it is kept, by sqrt(2)
 SAME = 1e-5
+OTHER_KINDS = ("unknown", "tangent")  # what arrays may hold beside the kinds of cohorts
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ class Layout:
         return np.ascontiguousarray(X, dtype=np.float32)
 
 
+def checked_kind(name: str) -> str:
+    """Return the kind's name, aliases resolved, or say which kinds there are."""
+    kind = ALIASES.get(name, name)
+    if kind not in KINDS and kind not in OTHER_KINDS:
+        raise BadInput(f"kind is {name!r}: choose one of {', '.join([*KINDS, *ALIASES, *OTHER_KINDS])}.")
+    return kind
+
+
 def _diagonal_by_rows_of_lower(n_rois: int) -> np.ndarray:
     """Return where nilearn's order has the diagonal: 0, 2, 5, 9, ..."""
     i = np.arange(n_rois)
@@ -78,7 +88,9 @@ def layout_of_vectors(X: np.ndarray, *, strict: bool, diagonal: float | None, ki
     """
     n_features = X.shape[1]
     v = (1 + isqrt(1 + 8 * n_features)) // 2
-    default = 1.0 if diagonal is None else float(diagonal)
+    if diagonal is None:
+        diagonal = KINDS[kind].diagonal if kind in KINDS else 1.0
+    default = float(diagonal)
     if n_edges(v) != n_features:
         if strict:
             raise BadInput(

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, validate_data
 from bnt.cohort import Cohort
 from bnt.cohort.triangle import n_edges
 from bnt.errors import BadInput
-from bnt.estimators.layout import Layout, edges_of_matrices, layout_of_vectors
+from bnt.estimators.layout import Layout, checked_kind, edges_of_matrices, layout_of_vectors
 from bnt.estimators.vector_order import warn_of_wrong_order
 
 FLOATS = [np.float64, np.float32]
@@ -48,24 +48,27 @@ def read_to_fit(
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
         return X, y, layout
+    kind = checked_kind(estimator.kind)
     checks: dict[str, Any] = {"dtype": FLOATS, "ensure_min_samples": 2, "y_numeric": y_numeric}
     if is_stack_of_matrices(X):
         stack = check_array(X, allow_nd=True, dtype=FLOATS, ensure_all_finite=False, input_name="X")
         edges, diagonal = edges_of_matrices(stack, estimator.diagonal)
         edges, y = validate_data(estimator, edges, y, **checks)
-        layout = Layout(edges.shape[1], stack.shape[1], diagonal, estimator.kind)
+        layout = Layout(edges.shape[1], stack.shape[1], diagonal, kind)
     else:
         X, y = validate_data(estimator, X, y, **checks)
-        layout = layout_of_vectors(X, strict=estimator.strict, diagonal=estimator.diagonal, kind=estimator.kind)
+        layout = layout_of_vectors(X, strict=estimator.strict, diagonal=estimator.diagonal, kind=kind)
         edges = layout.edges(X)
-        if estimator.strict and estimator.kind not in WITHOUT_BOUNDS:
+        if estimator.strict and kind not in WITHOUT_BOUNDS:
             warn_of_wrong_order(edges)
     return _cohort(edges, layout, site=sites, group=groups), y, layout
 
 
-def read_to_predict(estimator: Any, X: Any, layout: Layout) -> Cohort:
+def read_to_predict(estimator: Any, X: Any, layout: Layout, sites: Any = None) -> Cohort:
     """Check X against what the estimator was fitted on and return it as a cohort."""
     if isinstance(X, Cohort):
+        if sites is not None:
+            raise BadInput("A cohort has sites of its own: pass them with arrays only.")
         _refuse_other_rois(estimator, X.n_rois, layout)
         known = "unknown" not in (X.kind, layout.kind)
         if known and X.kind != layout.kind:
@@ -82,7 +85,7 @@ def read_to_predict(estimator: Any, X: Any, layout: Layout) -> Cohort:
         edges = check_array(edges, dtype=FLOATS, input_name="X")
     else:
         edges = layout.edges(validate_data(estimator, X, reset=False, dtype=FLOATS))
-    return _cohort(edges, layout)
+    return _cohort(edges, layout, site=sites)
 
 
 def _cohort(edges: np.ndarray, layout: Layout, **columns: Any) -> Cohort:

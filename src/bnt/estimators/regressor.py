@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 
 from bnt.estimators.base import BrainNetworkEstimator
 from bnt.estimators.reading import labels_of
@@ -33,7 +34,7 @@ random_state, device, threads, verbose
     Examples
     --------
     >>> import bnt
-    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=12, n_sites=2, seed=0)
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
     >>> reg = bnt.BrainNetworkRegressor("bnt", {"n_clusters": 4}, epochs=2, random_state=0)
     >>> reg.fit(cohort, "age").predict(cohort.connectomes).shape
     (40,)
@@ -64,10 +65,18 @@ random_state, device, threads, verbose
         sd = np.sqrt(np.average((y - mean) ** 2, weights=weights))
         return Task("regression", mean=float(mean), sd=float(sd) or 1.0)  # a constant score is predicted as it is
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the score of each subject, (n,)."""
-        return self._predictions(X)[:, 0]
+    def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the score of each subject, (n,).
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        Parameters
+        ----------
+        X : array or Cohort
+            As for :meth:`fit`.
+        sites : array, (n,), optional
+            For models that know sites.
+        """
+        return self._predictions(X, sites)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
         """Return the coefficient of determination; with a cohort ``y`` may be the name of a label."""
-        return super().score(X, labels_of(X, y), sample_weight)
+        return r2_score(labels_of(X, y), self.predict(X, sites=sites), sample_weight=sample_weight)

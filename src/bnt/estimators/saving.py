@@ -57,8 +57,8 @@ def _tensors(estimator: BrainNetworkEstimator) -> dict[str, torch.Tensor]:
     named = {}
     for i, member in enumerate(estimator._members):
         for key, value in member.state_dict().items():
-            tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
-            named[f"member{i}.{key}"] = tensor
+            # A copy: classical models may share one array between parts, and safetensors refuses that.
+            named[f"member{i}.{key}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
     return named
 
 

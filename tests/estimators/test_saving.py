@@ -1,0 +1,88 @@
+"""Saved estimators are plain files, and come back with the same predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.utils.validation import NotFittedError
+
+import bnt
+from bnt import BrainNetworkClassifier, BrainNetworkRegressor
+from bnt.errors import BadInput
+from bnt.training.trained import TrainedRun
+
+
+@pytest.mark.parametrize("model", ["bnt", "vanilla", "svm", "logistic", "tangent-logistic", "linear-ensemble"])
+def test_predictions_are_identical_after_loading(cohort, y, tiny, tmp_path, model):
+    options = {"bnt": tiny["options"], "vanilla": {"readout": "ocread", "readout_options": {"n_clusters": 3}}}
+    clf = BrainNetworkClassifier(**tiny | {"model": model, "options": options.get(model)}, n_members=2)
+    clf.fit(cohort, y)
+    loaded = BrainNetworkClassifier.load(clf.save(tmp_path / "clf"))
+    np.testing.assert_array_equal(loaded.predict_proba(cohort), clf.predict_proba(cohort))
+    assert loaded.get_params() == clf.get_params()
+    assert (loaded.n_rois_, loaded.n_features_in_, loaded.n_iter_) == (clf.n_rois_, clf.n_features_in_, clf.n_iter_)
+    assert loaded.history_ == clf.history_
+
+
+def test_the_folder_holds_plain_files_only(cohort, y, tiny, tmp_path):
+    folder = BrainNetworkClassifier(**tiny).fit(cohort, y).save(tmp_path / "clf")
+    assert {f.name for f in folder.iterdir()} == {"config.toml", "weights.safetensors", "estimator.json", "DONE"}
+
+
+@pytest.mark.parametrize(
+    "labels", [lambda y: np.where(y == 1, "ASD", "control"), lambda y: y.astype(bool), lambda y: y * 2.0 + 1]
+)
+def test_classes_keep_their_type(cohort, y, tiny, tmp_path, labels):
+    X = pd.DataFrame(cohort.connectomes, columns=[f"edge {i}" for i in range(120)])
+    clf = BrainNetworkClassifier(**tiny).fit(X, labels(y))
+    loaded = BrainNetworkClassifier.load(clf.save(tmp_path / "clf"))
+    assert loaded.classes_.dtype == clf.classes_.dtype
+    np.testing.assert_array_equal(loaded.predict(X), clf.predict(X))
+    np.testing.assert_array_equal(loaded.feature_names_in_, clf.feature_names_in_)
+
+
+def test_vectors_with_the_diagonal_are_remembered(cohort, y, tmp_path):
+    from nilearn.connectome import sym_matrix_to_vec
+
+    X = sym_matrix_to_vec(cohort.square(np.arange(60)))
+    clf = BrainNetworkClassifier("svm").fit(X, y)
+    loaded = BrainNetworkClassifier.load(clf.save(tmp_path / "clf"))
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+
+
+def test_regressors_too(cohort, tiny, tmp_path):
+    reg = BrainNetworkRegressor(**tiny).fit(cohort, "age")
+    loaded = BrainNetworkRegressor.load(reg.save(tmp_path / "reg"))
+    np.testing.assert_array_equal(loaded.predict(cohort), reg.predict(cohort))
+    with pytest.raises(BadInput, match="open it with BrainNetworkRegressor"):
+        BrainNetworkClassifier.load(tmp_path / "reg")
+
+
+def test_the_command_lines_predictions_are_the_same(cohort, y, tiny, tmp_path):
+    clf = BrainNetworkClassifier(**tiny).fit(cohort, y)
+    run = TrainedRun(clf.save(tmp_path / "clf"))
+    np.testing.assert_array_equal(run.predict(cohort), clf.predict_proba(cohort))
+
+
+def test_a_run_of_the_command_line_opens_as_an_estimator(cohort, tiny, tmp_path):
+    from bnt.training.run import describe, train_run
+
+    split = next(bnt.SiteStratifiedSplit(1).split(cohort, "diagnosis"))
+    config = describe(cohort, "diagnosis", split, model="bnt", options=tiny["options"], recipe=tiny["recipe"])
+    result = train_run(cohort, split, config, tmp_path / "run")
+    clf = BrainNetworkClassifier.load(tmp_path / "run")
+    expected = result.predictions.query("part == 'test'")["p_1"]
+    np.testing.assert_allclose(clf.predict_proba(cohort.select(split[2]))[:, 1], expected, atol=1e-5)
+
+
+def test_saving_needs_a_fit_and_an_empty_place(cohort, y, tiny, tmp_path):
+    with pytest.raises(NotFittedError):
+        BrainNetworkClassifier(**tiny).save(tmp_path / "clf")
+    clf = BrainNetworkClassifier("logistic").fit(cohort, y)
+    clf.save(tmp_path / "clf")
+    with pytest.raises(BadInput, match="exists already"):
+        clf.save(tmp_path / "clf")
+    clf.save(tmp_path / "clf", overwrite=True)
+    with pytest.raises(BadInput, match="not a run"):
+        BrainNetworkClassifier.load(tmp_path / "nothing")
