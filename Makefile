@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench docs clean
+.PHONY: help demo test lint bench docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test   run the tests          make lint   ruff, mypy, import-linter"
 	@echo "make bench  speed and memory here  make docs   build the documentation"
 
+# torch first and by its exact version: other packages ask for ranges that newer, much larger builds satisfy.
 $(STAMP): pyproject.toml constraints.txt
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
@@ -21,7 +22,13 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m bnt.cli.demo demo
+	rm -rf demo
+	$(BIN)/bnt simulate demo/cohort --subjects 300 --rois 60 --sites 6 --seed 0
+	$(BIN)/bnt info demo/cohort
+	$(BIN)/bnt compare demo/cohort --models bnt svm --splits 4 --out demo/study
+	$(BIN)/bnt predict demo/study/runs/bnt--split0--seed0 demo/cohort --out demo/predictions.csv
+	$(BIN)/bnt report demo/study
+	@echo "Open demo/study/report.html in a browser."
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
@@ -37,7 +44,8 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(PIP) --editable ".[docs]"
-	$(BIN)/sphinx-build -W -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html in a browser."
 
 clean:
 	rm -rf $(VENV) demo docs/_build .pytest_cache .mypy_cache .ruff_cache

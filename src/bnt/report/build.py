@@ -142,9 +142,8 @@ def train_command(config: Any) -> str:
     split = config.split.split(":")
     return (
         f"bnt train {config.cohort or 'COHORT'} --model {config.model} --label {config.label} "
-        f"--recipe {config.recipe_name} --protocol {split[0]} --split {split[-1]} --seed {config.seed} --threads {config.threads}"
-        + (f" --option {options}" if options else "")
-        + " --out RUN"
+        f"--recipe {config.recipe_name} --protocol {split[0]} --split {split[-1]} "
+        f"--seed {config.seed} --threads {config.threads}" + (f" --option {options}" if options else "") + " --out RUN"
     )
 
 
@@ -212,8 +211,9 @@ def study_page(folder: Path) -> Page:
     page.heading("Who was in it")
     sizes = study["split_sizes"][0]
     page.paragraph(
-        f"{study['n_subjects']} subjects, {study['n_rois']} ROIs, {study['kind']} connectomes; {study['protocol']} splits "
-        f"of {sizes[0]} training, {sizes[1]} validation and {sizes[2]} test subjects, the test part scored once."
+        f"{study['n_subjects']} subjects, {study['n_rois']} ROIs, {study['kind']} connectomes; "
+        f"{study['protocol']} splits of {sizes[0]} training, {sizes[1]} validation and {sizes[2]} test subjects, "
+        "the test part scored once."
     )
     sites = evidence.sites_by_class(evidence.cohort_table(study["cohort"]), study["label"])
     if sites is not None:
