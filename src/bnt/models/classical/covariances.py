@@ -45,7 +45,9 @@ def from_series(series: Sequence[np.ndarray], n_rois: int) -> np.ndarray:
     Each region is scaled to variance 1 before shrinking; one without a signal keeps only the shrinkage's share
     on its diagonal.
     """
-    digests = [blake2b(np.ascontiguousarray(one), digest_size=16, salt=_shape_salt(one)).digest() for one in series]
+    digests = [
+        blake2b(np.ascontiguousarray(one).data, digest_size=16, salt=_shape_salt(one)).digest() for one in series
+    ]
     missing = [i for i, digest in enumerate(digests) if digest not in _kept]
     fresh: dict[bytes, np.ndarray] = {}
     if missing:

@@ -249,7 +249,8 @@ class Logistic(LinearModel):
     n_rois, n_classes, space, center_sites, shrinkage
         See :class:`LinearModel`.
     C : float
-        Inverse of the penalty, as in scikit-learn.
+        Inverse of the penalty, as in scikit-learn. 10 gave the best likelihood on edges, and near it in tangent
+        space, on three development splits of ABIDE.
     """
 
     calibrated = False
@@ -259,7 +260,7 @@ class Logistic(LinearModel):
         n_rois: int,
         n_classes: int = 2,
         *,
-        C: float = 1.0,
+        C: float = 10.0,
         space: str = "edges",
         center_sites: bool = False,
         shrinkage: float = 0.3,
