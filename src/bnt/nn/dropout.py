@@ -31,7 +31,7 @@ def resolved(p: float) -> float:
 def keep_mask(shape: torch.Size | tuple[int, ...], p: float) -> Tensor:
     """Draw a CPU tensor of int16: 0 with probability ``resolved(p)`` and 1 otherwise, each entry on its own."""
     n = int(np.prod(shape))
-    seed = int(torch.randint(2**63 - 1, (1,)))
+    seed = int(torch.randint(2**63 - 1, (1,), device="cpu"))
     words = np.random.Generator(np.random.SFC64(seed)).integers(
         0, 2**64 - 1, size=-(-n // 4), dtype=np.uint64, endpoint=True
     )
