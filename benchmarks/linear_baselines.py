@@ -5,7 +5,8 @@
 SPLITS.csv has a column of participant ids and one column a split: 0 training, 1 validation, 2 test. Every model is
 fitted on training alone, and again on training and validation; the test part is scored once. Accuracy is at decision
 value 0. CPU seconds are those of fitting and predicting, the tangent projection of the split included; the covariances
-of single subjects belong to no split, so that they are computed once, before, and their time is printed.
+of single subjects belong to no split, so that they are computed once, before, and their time is printed. The table is
+written after every split, and splits that are in it already are not done again.
 """
 
 from __future__ import annotations
@@ -117,8 +118,12 @@ def main() -> None:
         start = time.process_time()
         from_series(inputs.series, cohort.n_rois)
         print(f"covariances of {len(cohort)} subjects: {time.process_time() - start:.1f} CPU seconds, once")
-    rows = []
+    rows = pd.read_csv(options.out).to_dict("records") if options.out.exists() else []
+    done = {row["split"] for row in rows}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     for split in splits.loc[:, options.first : options.last]:
+        if split in done:
+            continue
         part = splits[split].to_numpy()
         test = np.flatnonzero(part == 2)
         for refit in (False, True):
@@ -128,9 +133,8 @@ def main() -> None:
                 result = score(name, train, y[fitted], tested, y[test], shared)
                 rows.append({"split": split, "model": name, "refit": refit, **result})
         print(split, {r["model"]: r["auroc"] for r in rows[-len(MODELS) :]}, flush=True)
-    table = pd.DataFrame(rows).sort_values(["model", "refit", "split"], kind="stable")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(options.out, table.to_csv(index=False))
+        write_atomic(options.out, pd.DataFrame(rows).to_csv(index=False))
+    table = pd.DataFrame(rows)
     print(table.groupby(["model", "refit"])[["auroc", "accuracy", "cpu_seconds"]].mean().round(4).to_string())
     if options.published:
         compare(table, options.published)

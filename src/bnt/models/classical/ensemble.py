@@ -14,6 +14,7 @@ import numpy as np
 from bnt.errors import BadInput
 from bnt.models.classical.calibration import Calibration
 from bnt.models.classical.checks import check_target, refuse_regression
+from bnt.models.classical.kernel import gram
 from bnt.models.classical.linear import SVM, LinearModel, Ridge
 from bnt.models.inputs import Inputs
 
@@ -63,8 +64,9 @@ class LinearEnsemble:
         for name in ("tangent_svm", "edge_ridge"):
             self.members[name].features.fit(inputs, weight)
         vectors = self._features(inputs)
+        products = {space: gram(part) for space, part in vectors.items()}
         held_out = [
-            member.fit_features(vectors[member.space], inputs.sites, target, weight, held_out=True)
+            member.fit_features(vectors[member.space], products[member.space], inputs.sites, target, weight, True)
             for member in self.members.values()
         ]
         if self.n_classes > 1:

@@ -68,20 +68,27 @@ class LinearModel:
         """
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
         features = self.features.fit(inputs, weight).transform(inputs)
-        held_out = self.fit_features(features, inputs.sites, target, weight, held_out=self.calibrated)
+        held_out = self.fit_features(features, gram(features), inputs.sites, target, weight, self.calibrated)
         if held_out is not None and self.n_classes > 1:
             self.calibration = Calibration.fit(held_out, target, self.n_classes, weight)
         return self
 
     def fit_features(
-        self, features: np.ndarray, sites: np.ndarray | None, target: np.ndarray, weight: np.ndarray, held_out: bool
+        self,
+        features: np.ndarray,
+        products: np.ndarray,
+        sites: np.ndarray | None,
+        target: np.ndarray,
+        weight: np.ndarray,
+        held_out: bool,
     ) -> np.ndarray | None:
-        """Fit on feature vectors; return decisions (n, k) for held-out folds of the same subjects, where asked for.
+        """Fit on feature vectors (n, F) and their inner products (n, n).
+
+        Returns decisions (n, k) for held-out folds of the same subjects, where asked for.
 
         In these folds everything is fitted anew, but for the reference of the tangent space.
         """
         sites = sites if self.center_sites else None
-        products = gram(features)
         centring, columns, scale, dual, self.intercept = self._fit_rows(products, sites, target, weight)
         self.weights = combine(features, centring.spread(dual, columns) / scale)
         self.sites = centring.names
