@@ -73,9 +73,11 @@ def _centred(
     n_volumes, n_rois = series[rows[0]].shape
     differences = np.empty((len(rows), n_volumes, n_rois), dtype=np.float64 if dtype == torch.float64 else np.float32)
     first_volumes = np.stack([series[i][0] for i in rows]).astype(differences.dtype, copy=False)
-    for k, i in enumerate(rows):
-        one = series[i]
-        np.subtract(one, one[0], out=differences[k], dtype=np.result_type(one.dtype, np.float32), casting="same_kind")
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are found below
+        for k, i in enumerate(rows):
+            one = series[i]
+            kind = np.result_type(one.dtype, np.float32)
+            np.subtract(one, one[0], out=differences[k], dtype=kind, casting="same_kind")
     x = torch.from_numpy(differences).to(device)  # (B, T, V)
     first = torch.from_numpy(first_volumes).to(device).unsqueeze(1)  # (B, 1, V)
     total = x.sum(1, keepdim=True)  # (B, 1, V); infinite and missing values survive the sum

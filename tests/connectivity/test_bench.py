@@ -1,0 +1,49 @@
+"""The benchmarks run, compare like with like and keep their table."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from bnt.cli.bench_command import Options, run
+from bnt.cli.main import main
+
+
+def test_connectivity_benchmark_agrees_with_nilearn_in_the_same_run(tmp_path, capsys):
+    table = tmp_path / "bench.csv"
+    run(Options("connectivity", subjects=4, rois=10, repeats=1, csv=table))
+    rows = list(csv.DictReader(table.open()))
+    assert [row["kind"] for row in rows] == ["ledoit-wolf", "paper", "partial", "tangent"]
+    assert all(float(row["largest difference"]) < 1e-4 for row in rows)
+    assert "times faster" in capsys.readouterr().out
+
+
+def test_data_benchmark_measures_both_stores_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    from bnt.cli import bench_data
+
+    # In this process: a fresh one for each phase matters for the memory it reports only.
+    monkeypatch.setattr(bench_data, "_phase", lambda *arguments, threads: bench_data.measure(*arguments))
+    table = tmp_path / "bench.csv"
+    place = tmp_path / "place"
+    place.mkdir()
+    run(Options("data", subjects=70, rois=12, repeats=1, folder=place, csv=table))
+    rows = {row["store"]: row for row in csv.DictReader(table.open())}
+    # float16 has 11 significant bits: values below 1 are rounded by at most 2^-12.
+    assert 0 < float(rows["float16"]["rounding error"]) <= 2**-12
+    assert float(rows["float32"]["rounding error"]) == 0
+    assert list(place.iterdir()) == []
+
+
+def test_a_phase_runs_in_a_fresh_process(tmp_path):
+    from bnt.cli.bench_data import _phase
+
+    measured = _phase("write", str(tmp_path / "cohort"), 5, 4, "float32", "", threads=1)
+    assert (tmp_path / "cohort" / "cohort.json").is_file()
+    assert measured["memory"] > 1
+
+
+@pytest.mark.parametrize("arguments", [["bench", "data", "--folder", "/nowhere"], ["bench", "data", "--subjects", "1"]])
+def test_bad_settings_exit_with_2(arguments, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") <= 2

@@ -1,0 +1,185 @@
+"""The guard, the table of splits by subject id, protocols by name, and ``bnt split``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cohorts import cohort_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bnt
+from bnt.cli.main import main
+from bnt.errors import BadInput
+from bnt.splits import (
+    RepeatedKFold,
+    SavedSplits,
+    SiteStratifiedSplit,
+    check_split,
+    choose_split,
+    protocol,
+    read_splits,
+    save_splits,
+)
+
+
+@pytest.fixture
+def cohort():
+    return cohort_of(["a", "b"] * 20, [0, 0, 1, 1] * 10, groups=[0, 0, *range(1, 39)])
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (([2, 3], [4], [5, 2]), "Subject sub-0002 is in both the training and the test part"),
+        (([2, 2], [4], [5]), "Subject sub-0002 is twice in the training part"),
+        (([0, 3], [1], [5]), r"sub-0000 \(training\) and sub-0001 \(validation\) are of one group \(family-0\)"),
+        (([0, 3], [], [5]), "validation part of the split is empty"),
+        (([0, 3], [4], [40]), "subject number 40; the cohort has 40"),
+        (([0, -1], [4], [5]), "subject number -1"),
+        (([0.5], [4], [5]), "training part is an array of float64"),
+    ],
+)
+def test_the_guard_names_the_subject(cohort, parts, message):
+    with pytest.raises(BadInput, match=message):
+        check_split(cohort, *parts)
+
+
+def test_the_guard_refuses_identical_scans_on_two_sides(cohort):
+    edges = cohort.connectomes.copy()
+    edges[9] = edges[4]
+    twins = bnt.Cohort(edges, cohort.participants.drop(columns=["scan"]))
+    check_split(twins, [4, 9], [5], [6])
+    with pytest.raises(BadInput, match=r"sub-0004 \(training\) and sub-0009 \(test\) have the same scan"):
+        check_split(twins, [4], [5], [9])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_splits_are_read_back_by_subject_id(cohort, tmp_path, suffix):
+    splits = list(SiteStratifiedSplit(n_splits=3, train_fraction=0.5).split(cohort, "diagnosis"))
+    path = tmp_path / f"splits{suffix}"
+    save_splits(path, cohort, splits, names=["x", "y", "z"])
+    order = np.random.default_rng(0).permutation(len(cohort))
+    shuffled = cohort.select(order)
+    for name, (one, other) in zip("xyz", zip(splits, read_splits(path, shuffled), strict=True)):
+        for a, b in zip(one, other):
+            assert set(cohort.ids[a]) == set(shuffled.ids[b])
+        assert len(read_splits(path, cohort, names=[name])) == 1
+
+
+def test_the_layout_is_one_row_a_subject_with_0_1_2_or_empty(cohort, tmp_path):
+    path = tmp_path / "splits.csv"
+    save_splits(path, cohort, [(np.array([2]), np.array([3]), np.array([4]))])
+    lines = path.read_text().splitlines()
+    assert lines[0] == "participant_id,split0"
+    assert lines[1:6] == ["sub-0000,", "sub-0001,", "sub-0002,0", "sub-0003,1", "sub-0004,2"]
+
+
+def test_a_leaking_split_is_not_written(cohort, tmp_path):
+    with pytest.raises(BadInput, match="one group"):
+        save_splits(tmp_path / "s.csv", cohort, [([0], [1], [2])])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ids_of_another_column_are_found_by_its_name(cohort, tmp_path):
+    named = bnt.Cohort(cohort.connectomes, cohort.participants.assign(file_id=[f"F{i}" for i in range(40)]))
+    path = tmp_path / "s.csv"
+    path.write_text("file_id,seed0\nF5,0\nF6,1\nF7,2\n")
+    assert [p.tolist() for p in read_splits(path, named)[0]] == [[5], [6], [7]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "participant_id,s\nsub-0002,0\nnobody,1\n",
+            r"1 of 2 subjects who are not in the cohort \(the first is nobody",
+        ),
+        ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not 0, 1, 2 or empty"),
+        ("participant_id,s\nsub-0002,0\nsub-0002,1\n", "lists subject sub-0002 twice"),
+        ("participant_id,s\nsub-0002,0\nsub-0003,1\n", "split s: The test part of the split is empty"),
+        ("participant_id,s\nsub-0000,0\nsub-0001,1\nsub-0003,2\n", "are of one group"),
+        ("name,s\nsub-0002,0\n", "first column must be one of"),
+        ("participant_id\nsub-0002\n", "is not a table of splits"),
+        ("", "is not a table of splits"),
+        ('participant_id,s\n"sub-0002,0\n', "is not a table of splits"),
+        ("participant_id,s\nsub-0002,0,1,2\nsub-0003,1\n", "splits.csv"),
+    ],
+)
+def test_a_broken_table_is_refused_in_one_sentence(cohort, tmp_path, text, message):
+    path = tmp_path / "splits.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=message):
+        read_splits(path, cohort)
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
+    cohort = cohort_of(["a"] * 4, [0, 1] * 2)
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(content)
+    with pytest.raises(BadInput):
+        read_splits(path, cohort)
+
+
+def test_protocols_by_name(cohort, tmp_path):
+    assert protocol("paper", n_splits=5) == SiteStratifiedSplit(n_splits=5)
+    assert protocol("kfold", n_folds=3) == RepeatedKFold(n_folds=3)
+    assert protocol("site-stratified", sizes=[0.6, 0.2, 0.2]).sizes == (0.6, 0.2, 0.2)
+    path = tmp_path / "s.csv"
+    save_splits(path, cohort, SiteStratifiedSplit(n_splits=2).split(cohort, "diagnosis"))
+    assert protocol(str(path)) == SavedSplits(str(path))
+    assert len(list(protocol(str(path), names=["split1"]).split(cohort, "diagnosis"))) == 1
+    with pytest.raises(BadInput, match=r"no protocol 'bootstrap'.*site-stratified"):
+        protocol("bootstrap")
+    with pytest.raises(BadInput, match=r"no setting 'n_folds'; it has n_splits"):
+        protocol("random", n_folds=2)
+    with pytest.raises(BadInput, match="There is no file nowhere.csv"):
+        protocol("nowhere.csv")
+
+
+def test_one_split_is_chosen_by_number_or_name(cohort, tmp_path):
+    splits = list(SiteStratifiedSplit(n_splits=3).split(cohort, "diagnosis"))
+    path = tmp_path / "s.csv"
+    save_splits(path, cohort, splits, names=["a", "b", "c"])
+    for name, which in (("site-stratified", "2"), (str(path), "c"), (str(path), "2")):
+        np.testing.assert_array_equal(choose_split(cohort, "diagnosis", name, which=which)[1][0], splits[2][0])
+    assert choose_split(cohort, "diagnosis", str(path), which="c")[0] == "s.csv:c"
+    _, (_, _, test) = choose_split(cohort, "diagnosis", "leave-one-site-out", which="b")
+    assert set(cohort.sites[test]) == {"b"}
+    for name, which in ((str(path), "d"), ("leave-one-site-out", "c"), ("site-stratified", "last")):
+        with pytest.raises(BadInput, match=f"no split '{which}'"):
+            choose_split(cohort, "diagnosis", name, which=which)
+
+
+def test_the_command_makes_and_checks_a_table(cohort, tmp_path, capsys):
+    cohort.save(tmp_path / "cohort")
+    out = tmp_path / "splits.csv"
+    command = ["split", str(tmp_path / "cohort")]
+    assert main([*command, "--n-splits", "2", "--out", str(out)]) == 0
+    assert main([*command, "--check", str(out)]) == 0
+    assert "no subject, group or scan on two sides" in capsys.readouterr().out
+    assert main([*command, "--out", str(out)]) == 2  # exists
+    lines = out.read_text().splitlines()
+    lines[1], lines[2] = "sub-0000,0,0", "sub-0001,1,0"
+    out.write_text("\n".join(lines))
+    assert main([*command, "--check", str(out)]) == 2
+    assert "are of one group (family-0)" in capsys.readouterr().err
+
+
+@pytest.mark.abide
+def test_the_shared_splits_fit_the_real_subjects(shared_abide):
+    # README of the data: 1,008 subjects, 705 / 101 / 202, UM_1_0050286 (the duplicate scan) left out.
+    packed = np.load(shared_abide / "cpac_filt_noglobal_rois_cc200.npz", allow_pickle=False)
+    names = packed["file_id"][packed["length"] >= 100]
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    edges = rng.uniform(-1, 1, size=(len(names), 3)).astype(np.float32)
+    real = bnt.Cohort(edges, pd.DataFrame({"participant_id": names}))
+    splits = read_splits(shared_abide / "splits.csv", real, names=[f"seed{k}" for k in range(100, 120)])
+    assert len(splits) == 20
+    for parts in splits:
+        assert [len(p) for p in parts] == [705, 101, 202]
+        assert set(real.ids) - set(real.ids[np.concatenate(parts)]) == {"UM_1_0050286"}
