@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 import bnt
 from bnt.training import Recipe
 
 TINY = {"n_heads": 2, "n_layers": 1, "ffn": 16, "n_clusters": 3}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

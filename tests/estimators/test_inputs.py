@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor
 from bnt.cohort import Cohort, square
 from bnt.errors import BadInput
+from bnt.estimators.vector_order import plausibility
 
 V, E = 16, 120  # of the fixture's cohort
 
@@ -94,6 +95,17 @@ class TestOrder:
                 BrainNetworkClassifier("logistic").fit(measure.fit_transform(series), y)
             BrainNetworkClassifier("logistic").fit(np.arctanh(cohort.connectomes), y)
             BrainNetworkClassifier("logistic").fit(np.random.default_rng(0).normal(size=(60, E)), y)
+
+
+@pytest.mark.abide
+def test_the_order_of_real_connectomes_is_told_apart(abide_dir):
+    """At 200 ROIs the wrong order has eigenvalues below -3, the right one none below rounding."""
+    files = sorted(abide_dir.rglob("*_rois_cc200.1D"))[:5]
+    with np.errstate(invalid="ignore"):  # ROIs without a signal
+        matrices = np.nan_to_num([np.corrcoef(np.loadtxt(f, dtype=np.float32).T) for f in files])
+    i, j = np.triu_indices(200, 1)
+    assert plausibility(sym_matrix_to_vec(matrices, True)).min() > -1e-3
+    assert plausibility(matrices[:, i, j]).max() < -3
 
 
 class TestRefusals:

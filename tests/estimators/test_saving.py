@@ -76,6 +76,13 @@ def test_a_run_of_the_command_line_opens_as_an_estimator(cohort, tiny, tmp_path)
     np.testing.assert_allclose(clf.predict_proba(cohort.select(split[2]))[:, 1], expected, atol=1e-5)
 
 
+def test_a_damaged_note_is_named(cohort, y, tmp_path):
+    folder = BrainNetworkClassifier("logistic").fit(cohort, y).save(tmp_path / "clf")
+    (folder / "estimator.json").write_text("{}")
+    with pytest.raises(BadInput, match="estimator.json"):
+        BrainNetworkClassifier.load(folder)
+
+
 def test_saving_needs_a_fit_and_an_empty_place(cohort, y, tiny, tmp_path):
     with pytest.raises(NotFittedError):
         BrainNetworkClassifier(**tiny).save(tmp_path / "clf")

@@ -74,6 +74,9 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     Models that centre sites (``linear-ensemble``) take ``sites`` in ``fit`` and in the methods that predict;
     without them everyone counts as of one site. Cohorts know their sites.
 
+    Fits that run at the same time need processes of their own (joblib's default), because threads would share
+    torch's generator.
+
     Examples
     --------
     >>> import bnt

@@ -83,19 +83,14 @@ def load_estimator(cls: type, path: Path, device: str) -> Any:
     # TOML has no None and no nested tables among our options, JSON has both.
     config = replace(config, options=note.get("options", config.options), device=device)
     estimator = cls(**parameters | {"device": device})
-    layout = (
-        Layout(**note["layout"])
-        if note
-        else Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
-    )
+    layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
     with undisturbed(device, None):
         members = [_member(config, state) for state in run.members]
     estimator._keep(config, layout, members, note.get("history", []))
     estimator.n_features_in_ = layout.n_features
     estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
     if config.task.kind == "classification":
-        dtype = np.dtype(note["classes_dtype"]) if note else None
-        estimator.classes_ = np.array(config.task.classes, dtype=dtype)
+        estimator.classes_ = np.array(config.task.classes, dtype=note.get("classes_dtype"))
     if "feature_names_in" in note:
         estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
     return estimator
@@ -106,9 +101,12 @@ def _note(path: Path) -> dict[str, Any]:
     if not (path / NOTE).is_file():
         return {}
     try:
-        return json.loads((path / NOTE).read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path / NOTE} cannot be read ({error}): save the estimator again.") from error
+        note = json.loads((path / NOTE).read_text())
+        return note | {"layout": Layout(**note["layout"]), "parameters": dict(note["parameters"])}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise BadInput(
+            f"{path / NOTE} is not an estimator's note of this version ({error!r}): save it again."
+        ) from error
 
 
 def _member(config: Any, state: dict[str, torch.Tensor]) -> Any:
