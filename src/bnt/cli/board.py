@@ -11,11 +11,19 @@ from typing import Any
 from bnt.progress import SECONDS_BETWEEN_LINES, say
 
 
+def duration(seconds: float) -> str:
+    """Return a time in words: seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{max(1, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 class Board:
     """A watcher for a study's engine: running jobs with their newest epoch, totals, time left."""
 
     def __init__(self) -> None:
         self._started = self._last = time.monotonic()
+        self._earlier: int | None = None
         self._live: Any = None
 
     def __enter__(self) -> Board:
@@ -38,9 +46,14 @@ class Board:
         from bnt.experiments.engine import last_line
 
         now = time.monotonic()
-        left = (now - self._started) / done * (total - done) if done else None
-        head = f"{done} of {total} runs done" + (f", {len(failures)} failed" if failures else "")
-        head += f", about {left:.0f} s left" if left is not None and done < total else ""
+        if self._earlier is None:  # what was done before this command began says nothing about its speed
+            self._earlier, self._started = done, now
+        here = done - self._earlier
+        head = f"{done} of {total} runs done"
+        head += f" ({self._earlier} earlier)" if self._earlier else ""
+        head += f", {len(failures)} failed" if failures else ""
+        if here and done < total:
+            head += f", about {duration((now - self._started) / here * (total - done))} left"
         lines = [head]
         for job in running:
             line = last_line(job)
@@ -51,7 +64,9 @@ class Board:
                 note += f", validation {score:.4f}" if score is not None else ""
             lines.append(f"  {job.name}: {note or 'starting'}")
         if self._live is not None:
-            self._live.update("\n".join(lines))
-        elif done == total or now - self._last >= 4 * SECONDS_BETWEEN_LINES:
+            from rich.text import Text
+
+            self._live.update(Text("\n".join(lines)))
+        elif (done == total and here) or now - self._last >= 4 * SECONDS_BETWEEN_LINES:
             self._last = now
             say("; ".join(line.strip() for line in lines))

@@ -1,6 +1,7 @@
 """Compare models fairly: the same splits, the same seeds, the test part scored once, and proper statistics.
 
-Given again after an interruption it runs only what is not done, and ends at the same numbers.
+Given again after an interruption it runs only what is not done, and ends at the same numbers; given again with
+more models or splits it adds them to the study.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Options:
     out: Path
     """The study's folder."""
     models: tuple[str, ...] = ("bnt", "svm")
-    """Models of `bnt models`; the first is the reference unless --reference names another."""
+    """Models of `bnt models`, each perhaps with options: bnt "bnt:n_clusters=4,recipe.lr=1e-3" svm. The first is the
+    reference unless --reference names another."""
     splits: int = 5
     """How many splits of the protocol (of a table: how many columns, from the first on)."""
     split_names: tuple[str, ...] = ()
@@ -42,7 +44,9 @@ class Options:
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example epochs=20."""
     reference: str = ""
-    """The model that the others are compared with."""
+    """The model that the others are compared with, as --models names it."""
+    permutations: int = 0
+    """Draws of the permutation tests (of each difference, and of each model against chance); 0 leaves them out."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     jobs: int = 0
@@ -57,21 +61,22 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the study and print its table."""
-    import os
-
-    from bnt.cli.board import Board
+    from bnt.cli.board import Board, duration
     from bnt.cli.values import parse_settings
+    from bnt.cli.variants import parse_variant
     from bnt.cohort import load_cohort
-    from bnt.experiments.job import Variant
-    from bnt.experiments.results import write_tables
+    from bnt.errors import BadInput
+    from bnt.experiments.results import run_table, write_tables
     from bnt.experiments.study import Study
-    from bnt.models import find_entry
+    from bnt.progress import say
     from bnt.splits import named_splits
-    from bnt.training import find_recipe
 
     cohort = load_cohort(options.cohort)
-    recipe = find_recipe(options.recipe, **parse_settings(options.change, "--change"))
-    variants = [Variant(find_entry(m).name, m, {}, options.recipe, recipe) for m in options.models]
+    changes = parse_settings(options.change, "--change")
+    variants = [parse_variant(word, options.recipe, changes) for word in options.models]
+    names = [v.name for v in variants]
+    if options.permutations < 0:
+        raise BadInput(f"--permutations is {options.permutations}: give 0 for none, or for example 10000.")
     splits = named_splits(
         cohort,
         options.label,
@@ -92,17 +97,60 @@ def run(options: Options) -> int:
         threads=options.threads,
         device=options.device,
     )
+    reference = check_reference(options, names)
+    processes = process_count(options.jobs, options.threads)
+    waiting, seconds = len(study.todo()), study.estimate(processes)
+    if waiting:
+        cost = "" if seconds is None or options.engine == "ray" else f", about {duration(seconds)}"
+        where = "on Ray" if options.engine == "ray" else f"{min(processes, waiting)} at a time"
+        say(f"{waiting} of {len(study.jobs())} runs to do, {where}{cost}.")
     with Board() as board:
-        failures = study.run(
-            engine=options.engine,
-            n_processes=options.jobs or max(1, len(os.sched_getaffinity(0)) // options.threads),
-            address=options.address,
-            watch=board,
-        )
-    write_tables(options.out, options.reference or None)
-    print((options.out / "summary.md").read_text())
-    print(f"Means ± SD over {len(splits)} splits; differences are paired, with the Nadeau-Bengio correction.")
-    print(f"Tables: {options.out}/runs.csv, summary.csv, comparisons.csv.  Page: bnt report {options.out}")
+        failures = study.run(engine=options.engine, n_processes=processes, address=options.address, watch=board)
+    finished = run_table(options.out)
+    done = [] if finished.empty else finished["variant"].unique().tolist()
+    if done:
+        chosen = reference if reference in done else next((name for name in names if name in done), done[0])
+        _, summary, _ = write_tables(options.out, chosen, options.permutations)
+        print((options.out / "summary.md").read_text())
+        print(explanation(chosen, finished["split"].nunique(), options.permutations))
+        if options.permutations:
+            chance = zip(summary["variant"], summary["p_chance"])
+            print("Against chance (labels permuted within sites): " + ", ".join(f"{v} p = {p:.4f}" for v, p in chance))
+        print(f"Tables: {options.out}/runs.csv, summary.csv, comparisons.csv.  Page: bnt report {options.out}")
     for name, reason in failures.items():
         print(f"failed: {name}: {reason}")
     return 1 if failures else 0
+
+
+def check_reference(options: Options, names: list[str]) -> str:
+    """Return the variant to compare with: as given, of this command or of the study as it was before."""
+    from bnt.errors import BadInput
+    from bnt.experiments.results import read_study
+
+    known = list(names)
+    if (options.out / "study.json").is_file():
+        known += [variant["name"] for variant in read_study(options.out)["variants"]]
+    if options.reference and options.reference not in known:
+        raise BadInput(f"--reference {options.reference!r} is not among the models {', '.join(names)}.")
+    return options.reference or names[0]
+
+
+def process_count(jobs: int, threads: int) -> int:
+    """Return how many runs go at a time on this machine: as asked, or as many as its cores hold."""
+    import os
+
+    from bnt.errors import BadInput
+
+    if jobs < 0 or threads < 1:
+        raise BadInput(f"--jobs is {jobs} and --threads is {threads}: give at least 0 and at least 1.")
+    return jobs or max(1, len(os.sched_getaffinity(0)) // threads)
+
+
+def explanation(reference: str, n_splits: int, permutations: int) -> str:
+    """Return how to read the table, in a sentence or two."""
+    text = (
+        f"Means ± SD over {n_splits} split{'s' if n_splits != 1 else ''}; differences from {reference} are paired, "
+        "with the Nadeau-Bengio correction for shared subjects and Holm's for several models. comparisons.csv also has "
+        "the paper's plain t-test (p_plain) and DeLong's test on pooled predictions."
+    )
+    return text + (f" Permutation tests: {permutations} draws." if permutations else "")

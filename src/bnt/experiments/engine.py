@@ -3,109 +3,177 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
-import traceback
+import signal
+import threading
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from bnt.errors import BadInput
-from bnt.experiments.job import Job, run_job
+from bnt.experiments.job import Job, attempt, lock_of
+from bnt.experiments.locks import forget, holder
 
 Outcome = dict[str, str]  # name of a failed job -> its one-sentence reason
 Watcher = Callable[[Sequence[Job], int, int, Outcome], None]  # running, done, total, failures
 
 POLL_SECONDS = 1.0
+RAY_RETRIES = 5  # starts again after a lost worker or node; without an end, a job that no node can hold never fails
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+ENGINES = ("local", "ray")
 
 
 def is_done(job: Job) -> bool:
-    """Whether a finished run is in the job's folder (its configuration is checked when it is read)."""
+    """Whether a finished run is in the job's folder (the study checks its configuration)."""
     return (Path(job.folder) / "DONE").is_file()
 
 
-def _reason(job: Job) -> Path:
-    return Path(job.folder).parent / f"{job.name}.failed"
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    engine: str = "local",
+    n_processes: int = 1,
+    address: str | None = None,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Run jobs on an engine; return the failures, if any, with their reasons."""
+    if engine not in ENGINES:
+        raise BadInput(f"There is no engine {engine!r}; there are {', '.join(ENGINES)}.")
+    if not jobs:
+        return {}
+    folders = {lock_of(job).parent for job in jobs}
+    forget(file for folder in folders for file in folder.glob("*.lock"))
+    return run_ray(jobs, address, watch) if engine == "ray" else run_local(jobs, n_processes, watch)
 
 
-def _child(text: str) -> None:
-    """Carry one job out in a process of its own; a failure leaves its reason in a file."""
-    job = Job.from_json(text)
-    reason = _reason(job)
-    reason.unlink(missing_ok=True)
+def _end_with_parent() -> None:
+    """End this process as soon as the driver is gone, so that no orphan works on beside the next driver."""
+    driver = multiprocessing.parent_process()
+    if driver is None:
+        return
+    multiprocessing.connection.wait([driver.sentinel])
+    os._exit(1)
+
+
+def _child(text: str, answer: Connection) -> None:
+    """Carry one job out in a process of its own and send why it failed, if it did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    reason = attempt(Job.from_json(text))
+    if reason:
+        answer.send_bytes(reason.encode())
+        raise SystemExit(1)
+
+
+def _start_server(threads: int) -> Any:
+    """Return the context whose server has the libraries loaded, once, with few threads of their own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bnt.training.run", "bnt.experiments.job"])
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:
-        run_job(job)
-    except BadInput as error:
-        reason.write_text(str(error))
-        raise SystemExit(2) from error
-    except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
-        reason.write_text(
-            f"{type(error).__name__}: {error} ({traceback.format_exc().strip().splitlines()[-3].strip()})"
-        )
-        raise SystemExit(1) from error
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+    return context
 
 
 def run_local(jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None) -> Outcome:
     """Run jobs in processes of this machine, ``n_processes`` at a time, each with its own threads.
 
-    A worker that is killed is one failed job; the others go on.
+    A worker that is killed is one failed job; the others go on. When the driver ends, however it ends,
+    its workers end too.
     """
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bnt.training.run", "bnt.experiments.job"])
-    waiting, done = list(jobs), 0
-    running: dict[Any, tuple[Any, Job]] = {}
+    context = _start_server(max((job.threads for job in jobs), default=1))
+    waiting, done = list(reversed(jobs)), 0
+    running: dict[Any, tuple[Any, Connection, Job]] = {}
     failures: Outcome = {}
     try:
         while waiting or running:
-            while waiting and len(running) < n_processes:
-                job = waiting.pop(0)
-                process = context.Process(target=_child, args=(job.to_json(),), name=job.name)
+            while waiting and len(running) < max(1, n_processes):
+                job = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(job.to_json(), theirs), name=job.name)
                 process.start()
-                running[process.sentinel] = (process, job)
+                theirs.close()
+                running[process.sentinel] = (process, ours, job)
+            if watch is not None:
+                watch([job for _, _, job in running.values()], done, len(jobs), failures)
             for sentinel in multiprocessing.connection.wait(list(running), timeout=POLL_SECONDS):
-                process, job = running.pop(sentinel)
+                process, answer, job = running.pop(sentinel)
                 process.join()
                 done += 1
                 if process.exitcode:
-                    failures[job.name] = _why(job, process.exitcode)
-            if watch is not None:
-                watch([job for _, job in running.values()], done, len(jobs), failures)
+                    failures[job.name] = _why(answer, process.exitcode)
+                answer.close()
+                process.close()
+        if watch is not None:
+            watch([], done, len(jobs), failures)
     finally:
-        for process, _ in running.values():
+        for process, _, _ in running.values():
             process.terminate()
+        for process, _, _ in running.values():
+            process.join()
     return failures
 
 
-def _why(job: Job, exit_code: int) -> str:
-    reason = _reason(job)
-    if reason.is_file():
-        return reason.read_text()
-    return f"its process ended with {exit_code} (killed, or out of memory): give the command again to go on."
+def _why(answer: Connection, exit_code: int) -> str:
+    try:
+        if answer.poll():
+            return answer.recv_bytes().decode()
+    except EOFError:
+        pass  # it ended without a word, which the next sentence says
+    how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
+    return f"its process {how}: give the command again to go on from its last epoch."
 
 
 def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Outcome:
     """Send the same jobs to a Ray cluster; each asks for as many CPUs as it has threads.
 
-    Ray places them, balances them and starts those of a lost node again on another one; a job started
+    Ray places them, balances them and starts those of a lost worker or node again; a job started
     again goes on from its checkpoint, as the study's folder is on a file system that all nodes see.
     """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     try:
         import ray
     except ImportError as error:
         raise BadInput("Ray is not installed: pip install 'brain-network-transformer[cluster]'.") from error
-    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
-    remote = ray.remote(max_retries=-1)(_remote)
-    gpu = [1 if job.device.startswith("cuda") else 0 for job in jobs]
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise BadInput(f"There is no Ray cluster at {address or 'this machine'} ({reason}).") from error
+    try:
+        return _through_ray(ray, jobs, watch)
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Outcome:
+    # One process a job (max_calls), as on one machine: nothing of one run is left in the next one's memory.
+    remote = ray.remote(max_retries=RAY_RETRIES, max_calls=1)(_remote)
     waiting = {
-        remote.options(num_cpus=job.threads, num_gpus=g, name=job.name).remote(job.to_json()): job
-        for job, g in zip(jobs, gpu)
+        remote.options(num_cpus=job.threads, num_gpus=1 if job.device.startswith("cuda") else 0, name=job.name).remote(
+            job.to_json()
+        ): job
+        for job in jobs
     }
     failures: Outcome = {}
     done = 0
     while waiting:
+        if watch is not None:
+            watch([job for job in waiting.values() if holder(lock_of(job))], done, len(jobs), failures)
         ready, _ = ray.wait(list(waiting), num_returns=1, timeout=POLL_SECONDS)
         for reference in ready:
             job = waiting.pop(reference)
@@ -113,22 +181,18 @@ def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = No
             try:
                 failure = ray.get(reference)
             except ray.exceptions.RayError as error:
-                failure = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                lines = str(error).strip().splitlines() or ["no message"]
+                failure = f"{type(error).__name__}: {lines[0]}"
             if failure:
                 failures[job.name] = failure
-        if watch is not None:
-            started = [job for job in waiting.values() if Path(job.folder).is_dir() and not is_done(job)]
-            watch(started, done, len(jobs), failures)
+    if watch is not None:
+        watch([], done, len(jobs), failures)
     return failures
 
 
 def _remote(text: str) -> str:
     """Carry one job out on a Ray worker; return why it failed, or nothing."""
-    try:
-        run_job(Job.from_json(text))
-    except BadInput as error:
-        return str(error)
-    return ""
+    return attempt(Job.from_json(text))
 
 
 def last_line(job: Job) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.training.config import RunConfig
 from bnt.training.recipe import Recipe
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -74,21 +77,19 @@ class Job:
         return Job(variant=Variant(**variant), **data)
 
 
-def run_job(job: Job) -> dict[str, Any]:
-    """Carry a job out, or go on with it; return the run's report."""
-    from bnt.cohort import load_cohort
-    from bnt.training.run import describe, train_run
+def configure(job: Job, cohort: Cohort) -> tuple[Split, RunConfig]:
+    """Return the split's positions and the whole configuration that a job means on this cohort."""
+    from bnt.training.run import describe
 
-    cohort = load_cohort(job.cohort)
     position = {name: i for i, name in enumerate(cohort.ids.tolist())}
     missing = [name for part in job.split for name in part if name not in position]
     if missing:
         raise BadInput(f"{job.cohort} has no participant {missing[0]!r}, whom split {job.split_name} names.")
-    split = tuple(np.array([position[name] for name in part], dtype=np.int64) for part in job.split)
+    train, val, test = (np.array([position[name] for name in part], dtype=np.int64) for part in job.split)
     config = describe(
         cohort,
         job.label,
-        split,  # type: ignore[arg-type]
+        (train, val, test),
         model=job.variant.model,
         options=job.variant.options,
         recipe=job.variant.recipe,
@@ -99,4 +100,55 @@ def run_job(job: Job) -> dict[str, Any]:
         device=job.device,
         task=job.task,
     )
-    return train_run(cohort, split, config, job.folder, resume=True).report  # type: ignore[arg-type]
+    return (train, val, test), config
+
+
+def check_options(config: RunConfig) -> None:
+    """Refuse options that the model cannot be made with, before anything runs; costs no memory."""
+    import torch
+
+    from bnt.models import create_model, find_entry
+
+    if find_entry(config.model).family == "network":
+        with torch.device("meta"):
+            create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+    else:
+        create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+
+
+def run_job(job: Job) -> dict[str, Any]:
+    """Carry a job out, or go on with it; return the run's report.
+
+    The libraries' threads are limited to the job's own, so that the numbers do not depend on which
+    process of which machine carries it out.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from bnt.cohort import load_cohort
+    from bnt.experiments.locks import held
+    from bnt.training.run import train_run
+
+    with held(lock_of(job)), threadpool_limits(job.threads):
+        cohort = load_cohort(job.cohort)
+        split, config = configure(job, cohort)
+        return train_run(cohort, split, config, job.folder, resume=True).report
+
+
+def lock_of(job: Job) -> Path:
+    """Return the file that says who works on a job: beside the runs, as a run's folder holds results only."""
+    return Path(job.folder).parent.parent / "locks" / f"{job.name}.lock"
+
+
+def attempt(job: Job) -> str:
+    """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
+    try:
+        run_job(job)
+    except BadInput as error:
+        return str(error)
+    except MemoryError:
+        return "there is not enough memory: run fewer jobs at a time, or a smaller model."
+    except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split()) or "no message"
+        return f"{type(error).__name__}: {text} (line {where.lineno} of {where.filename})"
+    return ""

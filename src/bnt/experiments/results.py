@@ -10,7 +10,14 @@ import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.experiments.statistics import delong, holm, paired_test, summarise
+from bnt.experiments.statistics import (
+    delong,
+    holm,
+    paired_permutation_test,
+    paired_test,
+    permutation_test,
+    summarise,
+)
 
 METRICS = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
 SCORES = ("r", "mse", "mae", "r2", "spearman")
@@ -27,6 +34,14 @@ def read_study(folder: str | Path) -> dict[str, Any]:
         raise BadInput(f"{file} is damaged ({error}): give the bnt compare command again.") from error
 
 
+def read_report(run: Path) -> dict[str, Any]:
+    """Read the report of a finished run."""
+    try:
+        return json.loads((run / "report.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{run} is damaged ({error}): remove it and give the command again.") from error
+
+
 def run_table(folder: str | Path) -> pd.DataFrame:
     """Return one row a finished run of a study, in the order of variants, splits and seeds."""
     from bnt.experiments.study import folder_name
@@ -38,7 +53,7 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                 run = folder / "runs" / folder_name(variant["name"], split, seed)
                 if not (run / "DONE").is_file():
                     continue
-                report = json.loads((run / "report.json").read_text())
+                report = read_report(run)
                 test = {k: v for k, v in report["test"].items() if k in METRICS + SCORES}
                 rows.append(
                     {
@@ -103,30 +118,67 @@ def pooled_predictions(folder: str | Path, runs: pd.DataFrame, variant: str) -> 
     """Return one row a subject: its test predictions averaged over the splits and seeds that tested it."""
     parts = []
     for name in runs.loc[runs["variant"] == variant, "run"]:
-        table = pd.read_csv(Path(folder) / "runs" / name / "predictions.csv", dtype={"participant_id": str})
+        table = pd.read_csv(
+            Path(folder) / "runs" / name / "predictions.csv", dtype={"participant_id": str, "site": str}
+        )
         parts.append(table[table["part"] == "test"])
     table = pd.concat(parts)
     columns = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
     grouped = table.groupby("participant_id")
-    return grouped[columns].mean().join(grouped["label"].first()).reset_index()
+    return grouped[columns].mean().join(grouped[["label", "site"]].first()).reset_index()
 
 
-def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str) -> pd.DataFrame:
+def positives(pooled: pd.DataFrame) -> tuple[str, np.ndarray] | None:
+    """Return the column of the positive class and who belongs to it; None where the task is not binary.
+
+    A label read as 1.0 and a column named ``p_1`` mean the same class.
+    """
+    names = [c for c in pooled.columns if c.startswith("p_")]
+    if len(names) != 2:
+        return None
+    label = pooled["label"]
+    if label.dtype.kind == "f":
+        label = label.astype(np.int64)
+    positive = (label.astype(str) == names[1].removeprefix("p_")).to_numpy()
+    return (names[1], positive) if 0 < positive.sum() < len(positive) else None
+
+
+def _on_subjects(mine: pd.DataFrame, theirs: pd.DataFrame, n_permutations: int) -> dict[str, Any]:
+    """Compare two models on the subjects that both have tested, for binary tasks."""
+    shared = theirs.merge(mine, on="participant_id", suffixes=("", "_ref"))
+    found = positives(shared[list(theirs.columns)])
+    if found is None:
+        return {}
+    column, positive = found
+    a, b = shared[column].to_numpy(), shared[f"{column}_ref"].to_numpy()
+    test = delong(positive, a, b)
+    row: dict[str, Any] = {
+        "delong_difference": test.difference,
+        "delong_z": test.z,
+        "p_delong": test.p,
+        "n_subjects": len(shared),
+    }
+    if n_permutations:
+        row["p_permutation"] = paired_permutation_test(positive, a, b, n_permutations)
+    return row
+
+
+def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str, n_permutations: int = 0) -> pd.DataFrame:
     """Compare every variant with a reference over shared splits.
 
     One row a variant: the paired difference with its corrected 95 % interval and p (Nadeau-Bengio), the plain
-    t-test's p as the paper used it, both after Holm's correction, and DeLong's test on the subjects' averaged
-    predictions for binary tasks.
+    t-test's p as the paper used it, DeLong's test on the subjects' averaged predictions for binary tasks and, where
+    asked for, a permutation test of the same difference; every p also after Holm's correction.
     """
     metric = score_name(runs)
     scores = per_split(runs, metric)
     ratio = overlap(runs)
     mine = pooled_predictions(folder, runs, reference)
     rows = []
-    for variant in scores.columns:
+    for variant in runs["variant"].unique():
         if variant == reference:
             continue
-        pair = scores[[variant, reference]].dropna()
+        pair = scores.reindex(columns=[variant, reference]).dropna()
         corrected = paired_test(pair[variant].tolist(), pair[reference].tolist(), ratio)
         plain = paired_test(pair[variant].tolist(), pair[reference].tolist())
         row: dict[str, Any] = {
@@ -141,54 +193,77 @@ def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str) -> 
             "p_corrected": corrected.p,
             "p_plain": plain.p,
         }
-        probabilities = [c for c in mine.columns if c.startswith("p_")]
-        if len(probabilities) == 2:
-            theirs = pooled_predictions(folder, runs, variant).set_index("participant_id")
-            both = mine.set_index("participant_id").join(theirs, lsuffix="_ref", how="inner")
-            positive = both["label"].astype(str) == probabilities[1].removeprefix("p_")
-            if 0 < positive.sum() < len(positive):
-                test = delong(
-                    positive.to_numpy(), both[probabilities[1]].to_numpy(), both[probabilities[1] + "_ref"].to_numpy()
-                )
-                row |= {
-                    "delong_difference": test.difference,
-                    "delong_z": test.z,
-                    "p_delong": test.p,
-                    "n_subjects": len(both),
-                }
-        rows.append(row)
+        rows.append(row | _on_subjects(mine, pooled_predictions(folder, runs, variant), n_permutations))
     table = pd.DataFrame(rows)
-    for column in ("p_corrected", "p_plain", "p_delong"):
+    for column in ("p_corrected", "p_plain", "p_delong", "p_permutation"):
         if column in table:
             table[f"{column}_holm"] = holm(table[column].tolist())
     return table
 
 
+def chance_column(folder: str | Path, runs: pd.DataFrame, variants: list[str], n_permutations: int) -> list[float]:
+    """Return each variant's p-value against chance: labels permuted within sites, predictions as they are."""
+    found = []
+    for variant in variants:
+        pooled = pooled_predictions(folder, runs, variant)
+        binary = positives(pooled)
+        if binary is None:
+            found.append(float("nan"))
+            continue
+        column, positive = binary
+        sites = pooled["site"].fillna("").to_numpy()
+        found.append(permutation_test(positive, pooled[column].to_numpy(), n_permutations, strata=sites))
+    return found
+
+
+def _p(value: float) -> str:
+    return "n/a" if not np.isfinite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
     """Return the study's headline as a Markdown table, in per cent for classification."""
-    binary = "sensitivity" in summary
     columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity") if c in summary] or ["r", "mse", "mae"]
-    scale = 100 if binary or "auroc" in summary else 1
-    lines = [
-        "| model | " + " | ".join(columns) + " | difference [95 %] | p (corrected, Holm) | CPU s |",
-        "|---|" + "---|" * (len(columns) + 3),
-    ]
+    scale = 100 if "auroc" in summary else 1
+    digits = 1 if scale == 100 else 3
+    extra = [c for c in ("p_permutation_holm",) if c in comparisons]
+    heads = ["model", *columns, "splits", "difference [95 %]", "p (corrected, Holm)"]
+    heads += ["p (permutation, Holm)"] * len(extra) + ["CPU s"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     found = comparisons.set_index("variant") if len(comparisons) else pd.DataFrame()
+
+    def shown(row: pd.Series, column: str) -> str:
+        spread = row[f"{column}_sd"]
+        mean = f"{scale * row[column]:.{digits}f}"
+        return f"{mean} ± {scale * spread:.{digits}f}" if np.isfinite(spread) else mean
+
     for _, row in summary.iterrows():
-        cells = [f"{scale * row[c]:.1f} ± {scale * row[f'{c}_sd']:.1f}" for c in columns]
-        difference, p = "reference", ""
+        cells = [row["variant"], *(shown(row, c) for c in columns), str(row["n_splits"])]
         if row["variant"] in found.index:
             one = found.loc[row["variant"]]
-            difference = f"{scale * one['difference']:+.1f} [{scale * one['low']:+.1f}, {scale * one['high']:+.1f}]"
-            p = f"{one['p_corrected_holm']:.3f}" if np.isfinite(one["p_corrected_holm"]) else "n/a"
-        lines.append(
-            f"| {row['variant']} | " + " | ".join(cells) + f" | {difference} | {p} | {row['cpu_seconds']:.0f} |"
-        )
+            low, high = (f"{scale * one[side]:+.{digits}f}" for side in ("low", "high"))
+            span = f" [{low}, {high}]" if np.isfinite(one["low"]) else ""
+            cells += [f"{scale * one['difference']:+.{digits}f}{span}", _p(one["p_corrected_holm"])]
+            cells += [_p(one[c]) for c in extra]
+        else:
+            cells += ["reference", *[""] * (1 + len(extra))]
+        lines.append("| " + " | ".join([*cells, f"{row['cpu_seconds']:.1f}"]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def write_tables(folder: str | Path, reference: str | None = None) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Make and write ``runs.csv``, ``summary.csv``, ``comparisons.csv`` and ``summary.md``."""
+def write_tables(
+    folder: str | Path, reference: str | None = None, n_permutations: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Make and write ``runs.csv``, ``summary.csv``, ``comparisons.csv`` and ``summary.md``.
+
+    Parameters
+    ----------
+    folder : path
+        The study's folder.
+    reference : str, optional
+        The variant that the others are compared with; the first finished one without it.
+    n_permutations : int
+        Permutations of the permutation tests; 0 leaves them out.
+    """
     from bnt.cohort.atomic import write_atomic
 
     folder = Path(folder)
@@ -196,10 +271,13 @@ def write_tables(folder: str | Path, reference: str | None = None) -> tuple[pd.D
     if runs.empty:
         raise BadInput(f"{folder} has no finished run yet.")
     summary = summary_table(runs)
-    chosen = reference or str(summary["variant"].iloc[0])
-    if chosen not in summary["variant"].tolist():
-        raise BadInput(f"There is no finished variant {chosen!r}; there are {', '.join(summary['variant'])}.")
-    comparisons = comparison_table(folder, runs, chosen)
+    variants = [str(name) for name in summary["variant"]]
+    chosen = reference or variants[0]
+    if chosen not in variants:
+        raise BadInput(f"There is no finished variant {chosen!r}; there are {', '.join(variants)}.")
+    comparisons = comparison_table(folder, runs, chosen, n_permutations)
+    if n_permutations:
+        summary["p_chance"] = chance_column(folder, runs, variants, n_permutations)
     write_atomic(folder / "runs.csv", runs.to_csv(index=False))
     write_atomic(folder / "summary.csv", summary.to_csv(index=False))
     write_atomic(folder / "comparisons.csv", comparisons.to_csv(index=False))

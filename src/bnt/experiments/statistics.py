@@ -31,7 +31,7 @@ def variance_factor(n: int, test_to_train: float) -> float:
 
 
 def summarise(scores: Sequence[float], test_to_train: float = 0.0) -> Summary:
-    """Return mean, SD and 95 % t-interval of scores over splits; NaN scores are left out.
+    """Return mean, SD (n - 1) and 95 % t-interval of scores over splits; NaN scores are left out.
 
     Parameters
     ----------
@@ -132,31 +132,30 @@ def delong(positive: np.ndarray, score_a: np.ndarray, score_b: np.ndarray) -> De
     """Compare two scores of the same subjects (DeLong, DeLong and Clarke-Pearson 1988; fast form of Sun and Xu 2014).
 
     On predictions pooled over splits a subject may appear more than once: average its scores first
-    (:func:`bnt.experiments.results.pooled_predictions` does).
+    (:func:`bnt.experiments.results.pooled_predictions` does). With fewer than two subjects of a class
+    there is no variance and p is NaN.
     """
     from scipy.stats import norm
 
     positive = np.asarray(positive, dtype=bool)
-    above = np.stack([_placements(positive, np.asarray(s))[0] for s in (score_a, score_b)])
-    below = np.stack([_placements(positive, np.asarray(s))[1] for s in (score_a, score_b)])
-    areas = above.mean(axis=1)
-    covariance = np.cov(above) / above.shape[1] + np.cov(below) / below.shape[1]
-    variance = float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
-    difference = float(areas[0] - areas[1])
-    if variance <= 0:
-        return DeLong(float(areas[0]), float(areas[1]), difference, difference, difference, float("nan"), 1.0)
+    n1, n0 = int(positive.sum()), int((~positive).sum())
+    nan = float("nan")
+    if min(n1, n0) == 0:
+        return DeLong(nan, nan, nan, nan, nan, nan, nan)
+    above_a, below_a = _placements(positive, np.asarray(score_a))
+    above_b, below_b = _placements(positive, np.asarray(score_b))
+    area_a, area_b = float(above_a.mean()), float(above_b.mean())
+    difference = area_a - area_b
+    if min(n1, n0) < 2:
+        return DeLong(area_a, area_b, difference, nan, nan, nan, nan)
+    # var(A) + var(B) - 2 cov(A, B) of the placements is the variance of their differences
+    variance = float((above_a - above_b).var(ddof=1) / n1 + (below_a - below_b).var(ddof=1) / n0)
+    if variance == 0:
+        z = 0.0 if difference == 0 else float(np.copysign(np.inf, difference))
+        return DeLong(area_a, area_b, difference, difference, difference, z, float(difference == 0))
     error = sqrt(variance)
-    z = difference / error
-    half = float(norm.ppf(0.975)) * error
-    return DeLong(
-        float(areas[0]),
-        float(areas[1]),
-        difference,
-        difference - half,
-        difference + half,
-        z,
-        float(2 * norm.sf(abs(z))),
-    )
+    z, half = difference / error, float(norm.ppf(0.975)) * error
+    return DeLong(area_a, area_b, difference, difference - half, difference + half, z, float(2 * norm.sf(abs(z))))
 
 
 def permutation_test(
@@ -166,7 +165,10 @@ def permutation_test(
     seed: int = 0,
     strata: np.ndarray | None = None,
 ) -> float:
-    """Return the one-sided p-value of an AUROC under permuted labels, within ``strata`` (sites) where given."""
+    """Return the one-sided p-value of an AUROC under permuted labels, within ``strata`` (sites) where given.
+
+    The observed order counts as one of the permutations, so p is never 0 (Phipson and Smyth 2010).
+    """
     from scipy.stats import rankdata
 
     positive = np.asarray(positive, dtype=bool)
@@ -177,5 +179,31 @@ def permutation_test(
     beaten = 0
     for _ in range(n_permutations):
         total = sum(rng.permutation(ranks[g])[: int(positive[g].sum())].sum() for g in groups)
-        beaten += total >= observed - 1e-9
+        beaten += bool(total >= observed - 1e-9)
+    return (1 + beaten) / (1 + n_permutations)
+
+
+def paired_permutation_test(
+    positive: np.ndarray, score_a: np.ndarray, score_b: np.ndarray, n_permutations: int = 10_000, seed: int = 0
+) -> float:
+    """Return the two-sided p-value of a difference of two AUROCs when, subject by subject, the two scores are swapped.
+
+    Each score is replaced by its ranks first, so that models with other scales can be swapped. The observed
+    order counts as one of the permutations.
+    """
+    from scipy.stats import rankdata
+
+    positive = np.asarray(positive, dtype=bool)
+    a, b = rankdata(score_a), rankdata(score_b)
+    n1 = int(positive.sum())
+    n0 = positive.size - n1
+    observed = abs((a[positive].sum() - b[positive].sum()) / (n1 * n0))
+    rng = np.random.default_rng(seed)
+    beaten = 0
+    for start in range(0, n_permutations, 500):  # blocks keep the memory small
+        swap = rng.random((min(500, n_permutations - start), positive.size)) < 0.5
+        first = rankdata(np.where(swap, b, a), axis=1)
+        second = rankdata(np.where(swap, a, b), axis=1)
+        differences = (first[:, positive].sum(axis=1) - second[:, positive].sum(axis=1)) / (n1 * n0)
+        beaten += int((np.abs(differences) >= observed - 1e-12).sum())
     return (1 + beaten) / (1 + n_permutations)

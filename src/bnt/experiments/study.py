@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bnt.cohort import Cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
-from bnt.experiments.engine import Outcome, Watcher, is_done, run_local, run_ray
-from bnt.experiments.job import Job, Split, Variant
+from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
+from bnt.experiments.job import Job, Split, Variant, check_options, configure
+from bnt.experiments.locks import held
+from bnt.experiments.merge import merged
 from bnt.splits import check_split
+
+LONGEST_NAME = 120
 
 
 def folder_name(variant: str, split: str, seed: int) -> str:
     """Return a run's folder name: readable, and safe on any file system."""
     words = "--".join([variant, split.rpartition(":")[2], f"seed{seed}"])
-    return re.sub(r"[^A-Za-z0-9._=+-]+", "_", words)
+    name = re.sub(r"[^A-Za-z0-9._=+-]+", "_", words)
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 11]}--{sha256(words.encode()).hexdigest()[:9]}"
 
 
 class Study:
     """A grid of runs in one folder: ``study.json``, ``runs/``, and the tables made from them.
+
+    Given again with more or fewer variants, splits or seeds it goes on: what was asked for earlier stays
+    in the study and in its tables. A variant or a split that means something else now is refused.
 
     Parameters
     ----------
@@ -57,41 +70,46 @@ class Study:
     ) -> None:
         if cohort.path is None:
             raise BadInput("A study needs a cohort on disk: save it first with cohort.save(folder).")
+        for what, given in (("variants", variants), ("splits", splits), ("seeds", seeds)):
+            if not given:
+                raise BadInput(f"The study has no {what}: give at least one.")
         names = [v.name for v in variants]
         if len(set(names)) != len(names):
-            raise BadInput(f"Two variants of the study have the same name: {names}.")
+            raise BadInput(f"Two variants of the study have the same name: {', '.join(names)}.")
         for _, split in splits:
             check_split(cohort, *split)
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
 
+    def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
+        """Return one run of the study."""
+        train, val, test = (tuple(self.cohort.ids[np.asarray(part)].tolist()) for part in split)
+        return Job(
+            cohort=str(Path(self.cohort.path or ".").resolve()),
+            folder=str(self.folder.resolve() / "runs" / folder_name(variant.name, split_name, seed)),
+            variant=variant,
+            label=self.label,
+            split_name=split_name,
+            split=(train, val, test),
+            task=self.task,
+            seed=seed,
+            threads=self.threads,
+            device=self.device,
+        )
+
     def jobs(self) -> list[Job]:
         """Return every run of the grid: all variants of one split before the next split."""
-        found = []
-        for split_name, split in self.splits:
-            ids = tuple(tuple(self.cohort.ids[np.asarray(part)].tolist()) for part in split)
-            for seed in self.seeds:
-                found += [
-                    Job(
-                        cohort=str(Path(self.cohort.path or ".").resolve()),
-                        folder=str(self.folder.resolve() / "runs" / folder_name(v.name, split_name, seed)),
-                        variant=v,
-                        label=self.label,
-                        split_name=split_name,
-                        split=ids,  # type: ignore[arg-type]
-                        task=self.task,
-                        seed=seed,
-                        threads=self.threads,
-                        device=self.device,
-                    )
-                    for v in self.variants
-                ]
-        return found
+        return [
+            self.job(variant, name, split, seed)
+            for name, split in self.splits
+            for seed in self.seeds
+            for variant in self.variants
+        ]
 
     def description(self) -> dict[str, Any]:
         """Return what the study is, as plain data."""
-        sizes = [[len(part) for part in split] for _, split in self.splits]
+        parts = [[self.cohort.ids[np.asarray(part)].tolist() for part in split] for _, split in self.splits]
         return {
             "cohort": str(self.cohort.path),
             "n_subjects": len(self.cohort),
@@ -100,10 +118,44 @@ class Study:
             "label": self.label,
             "protocol": self.protocol,
             "splits": [name for name, _ in self.splits],
-            "split_sizes": sizes,
+            "split_sizes": [[len(part) for part in split] for split in parts],
+            "split_sha256": [sha256(json.dumps(split).encode()).hexdigest() for split in parts],
             "seeds": self.seeds,
             "variants": [asdict(v) for v in self.variants],
         }
+
+    def todo(self) -> list[Job]:
+        """Return the runs that are not done yet; nothing is written.
+
+        A model that cannot be made with its options, and a folder that holds a run of another
+        configuration (model, options, recipe, seed, data, index lists), are refused.
+        """
+        jobs = self.jobs()
+        taken: dict[str, str] = {}
+        for job in jobs:
+            other = taken.setdefault(job.folder, f"{job.variant.name} on {job.split_name}")
+            if other != f"{job.variant.name} on {job.split_name}":
+                raise BadInput(f"{job.variant.name} on {job.split_name} and {other} would share the folder {job.name}.")
+        for variant in self.variants:
+            check_options(configure(self.job(variant, *self.splits[0], self.seeds[0]), self.cohort)[1])
+        return [job for job in jobs if not self._is_there(job)]
+
+    def _is_there(self, job: Job) -> bool:
+        """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
+        from bnt.training.config import read_config
+
+        folder = Path(job.folder)
+        if not (folder / "config.toml").is_file():
+            return False
+        wanted = configure(job, self.cohort)[1].digest()
+        done = is_done(job)
+        found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
+        if found != wanted:
+            raise BadInput(
+                f"{folder} holds a run of another configuration ({_difference(job, folder, self.cohort)}): choose "
+                "another --out for this study."
+            )
+        return done
 
     def run(
         self,
@@ -117,26 +169,64 @@ class Study:
 
         Given again after any interruption it completes the study to the same numbers.
         """
+        jobs = self.todo()
+        description = merged(self.folder, self.description())
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
-        write_atomic(self.folder / "study.json", json.dumps(self.description(), indent=2) + "\n")
-        todo = [job for job in self.jobs() if not is_done(job) or not self._same(job)]
-        if not todo:
-            return {}
-        if engine == "ray":
-            return run_ray(todo, address, watch)
-        if engine != "local":
-            raise BadInput(f"There is no engine {engine!r}; there are local and ray.")
-        return run_local(todo, n_processes, watch)
+        with held(self.folder / "study.lock", wait=5.0):
+            write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
+            failures = self._run(jobs, engine, n_processes, address, watch)
+            shutil.rmtree(self.folder / "locks", ignore_errors=True)
+            self._note(failures)
+        return failures
 
-    def _same(self, job: Job) -> bool:
-        """Whether a finished run has this job's configuration; another one is refused, never overwritten."""
-        from bnt.training.config import read_config
+    def _run(
+        self, jobs: list[Job], engine: str, n_processes: int, address: str | None, watch: Watcher | None
+    ) -> Outcome:
+        total = len(self.variants) * len(self.splits) * len(self.seeds)
+        earlier = total - len(jobs)
 
-        found = read_config(Path(job.folder))
-        wanted = (job.variant.model, job.variant.recipe, job.seed, job.label)
-        if (found.model, found.recipe, found.seed, found.label) != wanted:
-            raise BadInput(f"{job.folder} holds a run of another configuration: choose another --out for this study.")
-        return True
+        def watch_all(running: Sequence[Job], done: int, _: int, failures: Outcome) -> None:
+            if watch is not None:
+                watch(running, earlier + done, total, failures)
+
+        watch_all([], 0, total, {})
+        return run_jobs(jobs, engine=engine, n_processes=n_processes, address=address, watch=watch_all)
+
+    def _note(self, failures: Outcome) -> None:
+        """Keep the failures beside the tables, or remove those of an earlier time."""
+        file = self.folder / "failures.csv"
+        file.unlink(missing_ok=True)
+        if failures:
+            table = pd.DataFrame(list(failures.items()), columns=["run", "reason"])
+            write_atomic(file, table.to_csv(index=False))
+
+    def estimate(self, n_processes: int = 1) -> float | None:
+        """Return about how many seconds the rest will take, from runs done earlier; None where there are none."""
+        spent: dict[str, list[float]] = {v.name: [] for v in self.variants}
+        waiting: list[str] = []
+        for job in self.jobs():
+            if not is_done(job):
+                waiting.append(job.variant.name)
+                continue
+            report = json.loads((Path(job.folder) / "report.json").read_text())
+            spent[job.variant.name].append(float(report["seconds"]))
+        if any(not spent[name] for name in waiting):
+            return None
+        return sum(float(np.mean(spent[name])) for name in waiting) / max(1, n_processes)
+
+
+def _difference(job: Job, folder: Path, cohort: Cohort) -> str:
+    """Return the first setting in which a folder's run differs from a job, in words."""
+    from bnt.training.config import read_config
+
+    found, wanted = read_config(folder).to_dict(), configure(job, cohort)[1].to_dict()
+    for key, value in wanted.items():
+        if key != "cohort" and found.get(key) != value:
+            if isinstance(value, dict) and isinstance(found.get(key), dict):
+                name = next(k for k in {**value, **found[key]} if value.get(k) != found[key].get(k))
+                return f"its {key} has {name} = {found[key].get(name)!r}, not {value.get(name)!r}"
+            return f"its {key} is {found.get(key)!r}, not {value!r}"
+    return "made by another version"
