@@ -251,3 +251,12 @@ def test_wrong_shapes_and_tables_are_refused(cohort):
 def test_squares_are_folded_when_given(cohort):
     squares = cohort.square(np.arange(N))
     assert np.array_equal(Cohort(squares, cohort.participants).connectomes, flat(squares))
+
+
+def test_scikit_learn_can_index_a_cohort(cohort):
+    from sklearn.model_selection import KFold
+    from sklearn.utils import _safe_indexing
+
+    assert cohort.shape == cohort.connectomes.shape
+    train, _ = next(KFold(3).split(cohort))
+    assert _safe_indexing(cohort, train).ids.tolist() == cohort.ids[train].tolist()

@@ -216,7 +216,7 @@ def test_a_split_with_a_subject_on_two_sides_is_refused(small_cohort, split):
 def test_toml_writer_is_read_back_by_the_standard_library():
     import tomllib
 
-    data = {"a": 1, "b": 0.1, "c": 'quo"te\n', "d": True, "e": [1, 2], "t": {"x": "y", "z": 1e-05}}
+    data = {"a": 1, "b": 0.1, "c": 'quo"te\n', "d": True, "e": [1, 2], "t": {"x": "y", "z": 1e-05, "in": {"k": 4}}}
     assert tomllib.loads(write_toml(data)) == data
 
 

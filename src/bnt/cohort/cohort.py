@@ -150,6 +150,15 @@ class Cohort:
         return len(self._table) if self._rows is None else len(self._rows)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of ``connectomes``; with indexing it lets scikit-learn cross-validate over a cohort."""
+        return len(self), self._edges.shape[1]
+
+    def __getitem__(self, key: Any) -> Cohort:
+        """Return a view, as :meth:`select`; scikit-learn may add an empty column index."""
+        return self.select(key[0] if isinstance(key, tuple) else key)
+
+    @property
     def n_subjects(self) -> int:
         """Number of subjects."""
         return len(self)

@@ -29,7 +29,8 @@ def fit_classical(
     model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     model.fit(Inputs.of(cohort, rows), config.task.encode(y[rows]))
     state = model.state_dict()
-    named = {f"member0.{k}": torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}
+    # Copies, because parts of an ensemble may share an array, which safetensors refuses.
+    named = {f"member0.{k}": torch.from_numpy(np.array(v)) for k, v in state.items()}
     return named, classical_predictions(config, model, Inputs.of(cohort, predict)), sum(v.size for v in state.values())
 
 

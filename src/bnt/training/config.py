@@ -73,6 +73,8 @@ def write_toml(data: dict[str, Any]) -> str:
             return repr(v)
         if isinstance(v, list | tuple):
             return "[" + ", ".join(value(x) for x in v) + "]"
+        if isinstance(v, dict):
+            return "{" + ", ".join(f"{k} = {value(x)}" for k, x in v.items()) + "}"
         return json.dumps(str(v))  # a JSON string is a TOML basic string
 
     lines = [f"{k} = {value(v)}" for k, v in data.items() if not isinstance(v, dict) and v is not None]

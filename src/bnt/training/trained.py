@@ -51,7 +51,7 @@ class TrainedRun:
                 f"{cohort.path or 'The source'} has {cohort.n_rois} ROIs, the model of {self.folder} was trained on "
                 f"{c.n_rois}: use the same atlas."
             )
-        if cohort.kind != c.kind:
+        if "unknown" not in (cohort.kind, c.kind) and cohort.kind != c.kind:
             raise BadInput(
                 f"{cohort.path or 'The source'} holds {cohort.kind!r} connectomes, the model of {self.folder} was "
                 f"trained on {c.kind!r}: import with --kind {c.kind}."
