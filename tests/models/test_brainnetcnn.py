@@ -86,3 +86,13 @@ def test_dropouts_of_the_grid_train(p):
     net = create_model("brainnetcnn", 8, dropout=p)
     net(torch.randn(2, 8, 8)).logits.sum().backward()
     assert net.e2e1.row.weight.grad.isfinite().all()
+
+
+def test_graphs_one_by_one_have_the_gradients_of_the_whole_batch():
+    net = create_model("brainnetcnn", 6).double()
+    x = torch.randn(3, 6, 6, dtype=torch.float64, requires_grad=True)
+    wanted = (x, *net.e2e1.parameters(), *net.e2e2.parameters(), *net.e2n.parameters())
+    by_graph = torch.autograd.grad(net._by_graph(x).square().sum(), wanted)
+    at_once = torch.autograd.grad(net._nodes(x).square().sum(), wanted)
+    for one, other in zip(by_graph, at_once):
+        torch.testing.assert_close(one, other)
