@@ -17,6 +17,7 @@ COMMANDS = {
     "predict": "probabilities for new subjects from a finished run",
     "report": "one self-contained HTML page about a run or a study",
     "models": "the models there are",
+    "theory": "the paper's theorems, checked",
     "bench": "how fast it is here: data, connectivity, train",
 }
 

@@ -1,0 +1,31 @@
+"""Check the paper's two theorems by quadrature and Monte-Carlo, and say in plain words what holds.
+
+It takes about half a minute and needs no data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``bnt theory``."""
+
+    out: Path | None = None
+    """Write theory.csv, theory.md, theory.png and theory.pdf to this folder."""
+
+
+def run(options: Options) -> int:
+    """Compute, print the short version, and write the page where asked to."""
+    from bnt.experiments.theory_page import short
+    from bnt.experiments.theory_report import find, write_theory
+    from bnt.progress import say
+
+    say("Quadrature, Monte-Carlo and gradient ascent: about half a minute.")
+    found = find() if options.out is None else write_theory(options.out)
+    print(short(found))
+    if options.out is not None:
+        print(f"Page, numbers and figure: {options.out}/theory.md, theory.csv, theory.png, theory.pdf")
+    return 0
