@@ -16,6 +16,7 @@ from bnt.models import create_model, find_entry, model_options
 from bnt.training.batches import Batches
 from bnt.training.checkpoint import Checkpoint, load_tensors, save_tensors
 from bnt.training.config import RunConfig
+from bnt.training.inputs import CentredInputs, prepare
 from bnt.training.loop import fit, logits_of
 from bnt.training.recipe import Recipe
 
@@ -70,7 +71,8 @@ class NetworkRun:
     def build(self) -> nn.Module:
         """Make an untrained network of this run."""
         c = self.config
-        return create_model(c.model, c.n_rois, c.task.n_outputs, **c.options).to(c.device)
+        model = create_model(c.model, c.n_rois, c.task.n_outputs, **c.options)
+        return (CentredInputs(model, c.n_rois) if c.recipe.inputs == "centred" else model).to(c.device)
 
     def batches(self, rows: np.ndarray, window: int) -> Batches:
         """Return the subjects of ``rows`` as batches."""
@@ -127,9 +129,7 @@ class NetworkRun:
         model = self.build()
         window = window_of(model)
         batches = self.batches(train, window)
-        prepare = getattr(model, "prepare", None)
-        if prepare is not None:  # models that need statistics of the training part
-            prepare(batch.x for batch in batches.in_order())
+        prepare(model, lambda: (batch.x for batch in batches.in_order()))
         watch = self.watch
         state = fit(
             model,

@@ -15,6 +15,8 @@ class Recipe:
 
     Attributes
     ----------
+    inputs
+        Whether networks see connectomes as they are, or less the mean of the training part (and over its SD).
     epochs, batch_size, drop_last
         Passes over the training part, subjects a step, whether a last short batch is left out.
     lr, lr_end, warmup
@@ -41,6 +43,7 @@ class Recipe:
         Train again on training + validation for as many epochs as were selected.
     """
 
+    inputs: Literal["raw", "centred"] = "raw"
     epochs: int = 40
     batch_size: int = 16
     drop_last: bool = True
