@@ -26,6 +26,18 @@ POLL_SECONDS = 1.0
 RAY_RETRIES = 5  # starts again after a lost worker or node; without an end, a job that no node can hold never fails
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 ENGINES = ("local", "ray")
+# Loaded once, before the workers fork: a worker that imports them itself spends longer on it than a linear model runs.
+PRELOADED = (
+    "bnt.training.run",
+    "bnt.experiments.job",
+    "bnt.models.bnt",
+    "bnt.models.classical",
+    "bnt.training.classical",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "threadpoolctl",
+    "torch._dynamo",  # what torch's optimisers import when they are first made
+)
 
 
 def is_done(job: Job) -> bool:
@@ -73,7 +85,7 @@ def _child(text: str, answer: Connection) -> None:
 def _start_server(threads: int) -> Any:
     """Return the context whose server has the libraries loaded, once, with few threads of their own."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bnt.training.run", "bnt.experiments.job"])
+    context.set_forkserver_preload(list(PRELOADED))
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:

@@ -175,7 +175,7 @@ class Study:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
-        with held(self.folder / "study.lock", wait=5.0):
+        with held(self.folder / ".lock", wait=5.0):
             write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
             failures = self._run(jobs, engine, n_processes, address, watch)
             shutil.rmtree(self.folder / "locks", ignore_errors=True)
