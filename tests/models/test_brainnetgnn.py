@@ -120,6 +120,15 @@ def test_released_leaves_the_encoder_classifier_untouched_though_it_adds_to_the_
     torch.testing.assert_close(model(x, series=series).logits, before + 1)
 
 
+@pytest.mark.parametrize(("name", "alive"), [("brainnetgnn", True), ("brainnetgnn-released", False)])
+def test_published_gain_puts_out_the_graph_networks_signal_and_ours_does_not(name, alive):
+    torch.manual_seed(8)
+    x, series = inputs(16)
+    model = create_model(name, V, n_volumes=T, encoder_classifier=False).eval()
+    spread = float(model(x, series=series).logits.detach().std(0).max())
+    assert (spread > 1e-3) if alive else (spread < 1e-6)
+
+
 def test_auxiliary_loss_is_the_norm_of_all_weights_but_the_encoders_and_the_last():
     x, series = inputs()
     model = create_model("brainnetgnn", V, n_volumes=T)

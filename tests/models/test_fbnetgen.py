@@ -117,7 +117,7 @@ def test_auxiliary_loss_is_half_of_the_published_one():
     model, target = create_model("fbnetgen", V).eval(), torch.eye(2).repeat(2, 1)
     out = model(x, series=series, target=target, explain=True)
     graph = out.attention[0][:, 0]
-    expected = (group_loss(graph, target) + 1e-4 * graph.abs().sum()) / 2
+    expected = (group_loss(graph, target) + 1e-4 * graph.abs().sum()).detach() / 2
     assert float(out.loss.detach()) == pytest.approx(float(expected), rel=1e-5)
 
 

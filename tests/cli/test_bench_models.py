@@ -1,0 +1,55 @@
+"""The benchmark of models: whom it measures, in what order, and what it says of a model that cannot be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from bnt.cli import bench_models
+from bnt.errors import BadInput
+from bnt.models import count_parameters, list_models
+
+
+def test_every_network_is_measured_and_bnt_first():
+    names = bench_models.chosen_models()
+    assert names[0] == "bnt"
+    assert set(names) >= {name for name in list_models("network") if not name.endswith("-released")}
+    assert bench_models.chosen_models(["dgm"]) == ["bnt", "dgm"]
+
+
+def test_what_is_not_a_network_is_refused():
+    with pytest.raises(BadInput, match="'svm' is not trained in steps"):
+        bench_models.chosen_models(["svm"])
+    with pytest.raises(BadInput, match="no model 'bmt'"):
+        bench_models.chosen_models(["bmt"])
+
+
+class Recorded:
+    """A worker that notes its turn instead of making a step."""
+
+    def __init__(self, name: str, turns: list[str]) -> None:
+        self.name, self.turns = name, turns
+
+    def step(self) -> float:
+        self.turns.append(self.name)
+        return 1.0
+
+
+def test_steps_are_made_in_turns_and_as_often_as_asked(monkeypatch):
+    monkeypatch.setattr(bench_models, "SECONDS", 0.0)
+    turns: list[str] = []
+    first, second = bench_models.in_turns(Recorded("dgm", turns), Recorded("bnt", turns), 2)  # type: ignore[arg-type]
+    assert turns == ["dgm", "bnt", "dgm", "bnt"]
+    assert len(first) == len(second) == 2
+
+
+def test_a_model_in_its_own_process_is_timed_and_weighed():
+    with bench_models.Worker("dgm", 16, 4, 1) as worker:
+        assert worker.step() > 0
+        state = worker.state()
+    assert state["parameters"] == count_parameters("dgm", 16)
+    assert state["peak"] >= state["baseline"] > 0
+
+
+def test_a_size_that_bnt_cannot_take_is_bad_input_with_the_models_own_reason():
+    with pytest.raises(BadInput, match="bnt makes no step at 18 ROIs.*n_heads is 4"):
+        bench_models.compare(["bnt"], 18, 4, 1, 1)
