@@ -69,7 +69,7 @@ class BrainGNN(nn.Module):
     - With soft labels (mixup) a subject counts for each class by its share. Regression has no classes and no GLC.
     - The losses are means over subjects, so that they weigh less against a cross-entropy summed over the batch.
     - Published training: Adam 0.01 halved every 20 epochs, weight decay 5e-3, batch 100; all of it is the recipe's
-      to set. At rates below 0.005 it learns slowly.
+      to set.
     """
 
     def __init__(

@@ -91,10 +91,10 @@ class BrainNetGNN(nn.Module):
     - Everything but the encoder is drawn Xavier-normal. The published gain of 0.25 puts out the signal: six gated
       convolutions and three poolings, which multiply nodes by small scores, leave differences between subjects of
       1e-8, and the graph network starts with the same answer for everyone. The default is a gain of 2, found by
-      looking at that spread (0.1 in the logits); classifier and last layer take 1. The encoder is orthogonal with
-      gain sqrt(2) in both.
-    - Even so it has been seen to learn little from a few hundred scans: what it needs, the co-fluctuation of ROIs, has
-      to come out of encodings made one ROI at a time. Kan 2022 prints an AUROC of 0.55 for it on ABIDE.
+      looking at that spread on random series (above 0.1 in the logits, of five gains tried); classifier and last
+      layer take 1. The encoder is orthogonal with gain sqrt(2) in both.
+    - Even so it stayed near chance in short informal runs on 300 simulated scans, for reasons not established. Kan
+      2022 prints an AUROC of 0.55 for it on ABIDE.
     - Published training: Adam 5e-4, batch 32, plateau schedule, early stop; all of it is the recipe's to set. The
       L1 norm is added once a batch, so it weighs less against a cross-entropy summed over the batch.
     """
