@@ -14,6 +14,7 @@ COMMANDS = {
     "split": "make, check and save splits as a table of subjects",
     "train": "one run: train, select on validation, test once",
     "compare": "a fair comparison of models on shared splits, with statistics",
+    "reproduce": "a table or figure of the paper, the printed numbers beside ours",
     "predict": "probabilities for new subjects from a finished run",
     "report": "one self-contained HTML page about a run or a study",
     "models": "the models there are",

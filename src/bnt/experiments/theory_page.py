@@ -82,7 +82,8 @@ F for two unit centres at an angle φ in the plane, by quadrature ({n_radial} Ga
 
 F rises all the way to φ = π. Opposite centres beat orthogonal ones by
 {gains}.
-The reason takes one line: with two centres F is the mean of ½ tanh²(z·(e₁ − e₂)/2), and depends on nothing but the distance |e₁ − e₂| = 2 sin(φ/2).
+The reason takes one line: with two centres F is the mean of ½ tanh²(z·(e₁ − e₂)/2), and depends
+on nothing but the distance |e₁ − e₂| = 2 sin(φ/2).
 The paper's proof shows the same: its derivative is not negative for every φ from 0 to π, but the proof stops
 at π/2. (The printed range, 0 to π/21, is a misprint; a second centre is printed as E₁, the factor ρ of polar
 coordinates is missing, and +1/2 should be −1/2. None of these changes the order.)
@@ -136,13 +137,15 @@ inflation factors (VIF), hence the best fit, hence the smallest chance of reject
    variables that is r/(r−1): {vif}.
    With division by r the claim (at least 1, and 1 only for uncorrelated variables) is the textbook one.
 2. **Orthonormal centres are not uncorrelated variables.** The centres are rows; the variables are columns. With
-   K = 10 orthonormal centres in 200 dimensions the rows are orthonormal to {row_product:.0e}, yet two columns correlate at
-   {column:.2f}, and the centred design has rank {rank} for 200 variables: no VIF exists. Taking as many
-   centres as dimensions does not help (K = V = 8: rank {square_rank}), because centring takes one rank away from any K samples.
+   K = 10 orthonormal centres in 200 dimensions the rows are orthonormal to {row_product:.0e}, yet two columns
+   correlate at {column:.2f}, and the centred design has rank {rank} for 200 variables: no VIF exists. Taking as many
+   centres as dimensions does not help (K = V = 8: rank {square_rank}), because centring
+   takes one rank away from any K samples.
 3. **A large VIF does not make a worse fit.** The same outcome on five uncorrelated variables and on five strongly
    correlated ones that span the same space: mean VIF {vif_a:.2f} and {vif_b:.2f}; R² {r2_a:.6f} and {r2_b:.6f};
    mean squared error {mse_a:.6f} and {mse_b:.6f}. What a VIF inflates is the variance of a coefficient:
-   observed {wider:.2f} times, expected {factor:.2f} times. So "the mean squared error is minimal in the orthonormal case" does not follow.
+   observed {wider:.2f} times, expected {factor:.2f} times. So "the mean squared error is minimal in
+   the orthonormal case" does not follow.
 4. **The test rejects always.** Its rejection region is "the estimate differs from the truth". Of 10,000 unbiased
    estimates {hits} were exactly equal to the truth.
 5. **The tail bound needs a single mode.** The Vysochanskij-Petunin bound at two standard deviations is {bound:.3f}; a

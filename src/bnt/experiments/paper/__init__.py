@@ -1,1 +1,96 @@
 """Every table and figure of the paper as a study: one module each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bnt.errors import BadInput
+
+if TYPE_CHECKING:
+    from bnt.experiments.paper.plan import Plan
+
+# What -> the module that makes it, cheap ones first so that `all` shows something early.
+PARTS = {
+    "parameters": "parameters",
+    "theory": "",
+    "runtime": "runtime",
+    "table1": "table1",
+    "figure4": "figure4",
+    "difference": "difference",
+    "figure3b": "figure3b",
+    "features": "features",
+    "curves": "curves",
+    "table2": "table2",
+    "figure3a": "figure3a",
+    "learning-curve": "learning_curve",
+}
+
+
+def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
+    """Make one part of the paper, or all; return the files.
+
+    Parameters
+    ----------
+    what : str
+        A name of :data:`PARTS`, or ``all``: then each part has a folder of its own in ``plan.out``.
+    plan : Plan
+    command : str
+        What was typed, to be kept beside the results.
+
+    Returns
+    -------
+    list of path
+        ``WHAT.csv``, ``WHAT.md``, ``WHAT.png`` and ``WHAT.pdf`` of each part.
+    """
+    if what != "all":
+        return _one(what, plan, command)
+    files: list[Path] = []
+    for name in PARTS:
+        plan.say(f"{name}:")
+        files += _one(name, replace(plan, out=plan.out / name, together=True), command)
+    return files
+
+
+def _one(what: str, plan: Plan, command: str) -> list[Path]:
+    from bnt.experiments.paper.writing import open_output, write_facts, write_outputs
+
+    if what not in PARTS:
+        raise BadInput(f"There is no {what!r} to reproduce; there are {', '.join(PARTS)} and all.")
+    folder = open_output(plan.out, what)
+    started = time.monotonic()
+    if what == "theory":
+        from bnt.experiments.theory_report import write_theory
+
+        write_theory(folder)
+        files = [folder / f"theory.{ending}" for ending in ("csv", "md", "png", "pdf")]
+    else:
+        table, text, figure = import_module(f"bnt.experiments.paper.{PARTS[what]}").make(plan)
+        files = write_outputs(folder, what, table, text, figure)
+    write_facts(folder, facts(what, plan, command) | {"seconds": round(time.monotonic() - started, 1)})
+    return files
+
+
+def facts(what: str, plan: Plan, command: str) -> dict[str, Any]:
+    """Return what decides the numbers: command, cohort, protocol, recipe, seeds and versions."""
+    from dataclasses import asdict
+
+    from bnt.training.run import data_digest, versions
+
+    return {
+        "what": what,
+        "command": command,
+        "cohort": str(plan.cohort.path),
+        "data_sha256": data_digest(plan.cohort),
+        "label": plan.label,
+        "protocol": plan.protocol,
+        "preset": plan.preset,
+        "n_splits": plan.n_splits,
+        "split_seed": plan.split_seed,
+        "seeds": list(plan.seeds),
+        "recipe": asdict(plan.recipe),
+        "versions": versions(),
+    }

@@ -1,0 +1,61 @@
+"""Appendix H: how much the mean assignments of the two classes differ, with random and orthonormal centres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bnt.experiments.paper.assignment_runs import STARTS, difference_table, mean_assignments, run_both
+from bnt.experiments.paper.drawing import beside_figure
+from bnt.experiments.paper.plan import Plan
+from bnt.experiments.paper.printed import DIFFERENCE, show
+from bnt.experiments.paper.texts import circumstances, rows, skipped
+from bnt.experiments.results import overlap
+from bnt.experiments.statistics import paired_test, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTES = """
+d is the mean over ROIs and clusters of |mean P of one class - mean P of the other| on the test part. Means over
+different numbers of subjects differ by chance too: d is not zero for a network that learned nothing.
+"""
+
+
+def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Score both starts on every split and return table, Markdown and figure."""
+    outcome = run_both(plan)
+    table = difference_table(mean_assignments(plan, outcome))
+    printed = DIFFERENCE[plan.dataset]
+    ours = {}
+    for start in STARTS:
+        found = summarise(table[start].tolist())
+        ours[start] = (found.mean, found.sd)
+    pairs = table[list(STARTS)].dropna()
+    orthonormal, random = pairs["orthonormal"].tolist(), pairs["random"].tolist()
+    corrected = paired_test(orthonormal, random, overlap(outcome.runs))
+    plain = paired_test(orthonormal, random)
+    verdict = f"\nOrthonormal - random: {corrected.difference:+.4f} over {corrected.n} splits"
+    if corrected.n > 1:
+        verdict += (
+            f", 95 % interval {corrected.low:+.4f} to {corrected.high:+.4f}, p = {corrected.p:.3f} (Nadeau-Bengio); "
+            f"the paper's plain t-test would give p = {plain.p:.3f}"
+        )
+    text = (
+        f"# Difference score of the assignments of `{plan.model}`, K = 4\n\n"
+        + rows(["centres", "paper", "ours"], [[s, show(printed[s], 3), show(ours[s], 3)] for s in STARTS])
+        + verdict
+        + ".\n"
+        + circumstances(plan, outcome)
+        + NOTES
+        + skipped(outcome.missing)
+    )
+    figure = beside_figure(
+        list(STARTS),
+        np.array([ours[s] for s in STARTS]),
+        np.array([printed[s] for s in STARTS]),
+        "difference score d, mean and SD",
+    )
+    return table, text, figure

@@ -1,0 +1,113 @@
+"""Figure 3b: attention of the first layer, averaged over test subjects, with ROIs ordered by functional network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from bnt.experiments.paper.drawing import styled
+from bnt.experiments.paper.looking import first_attention, mean_over, tested_rows
+from bnt.experiments.paper.plan import Plan, run_grid
+from bnt.experiments.paper.texts import circumstances, rows
+from bnt.report.figures import COLOURS, canvas
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NO_NETWORK = "none"
+NOTES = """
+Attention is that of the first layer in evaluation mode, averaged over heads, test subjects and splits; each row sums
+to 1, so {uniform:.5f} is no preference. The paper shows this figure for ABCD only and prints no number; it had no
+network labels for ABIDE. The ratio is above 1 where a network's ROIs attend to their own network more than to the rest.
+"""
+
+
+def networks_of(plan: Plan) -> np.ndarray:
+    """Return each ROI's network; ``none`` where the atlas has no label."""
+    column = plan.cohort.rois["network"].astype("string").fillna("").str.strip()
+    return np.array([name or NO_NETWORK for name in column.tolist()])
+
+
+def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Train, average attention over the test subjects of every split, and return table, Markdown and figure."""
+    outcome = run_grid(plan, [plan.variant(plan.model, plan.model)])
+    each = []
+    for name in outcome.runs.loc[outcome.runs["variant"] == plan.model, "run"]:
+        folder = outcome.folder / "runs" / name
+        tested = tested_rows(folder, plan.cohort)
+        everyone = [np.ones(len(tested), dtype=bool)]
+        each.append(mean_over(folder, plan.cohort, tested, first_attention, everyone)[0])
+    attention = np.mean(each, axis=0)  # (V, V)
+    networks = networks_of(plan)
+    table = block_means(attention, networks)
+    return table, markdown(plan, attention, networks) + circumstances(plan, outcome), draw(attention, networks)
+
+
+def block_means(attention: np.ndarray, networks: np.ndarray) -> pd.DataFrame:
+    """Return the mean attention from each network to each network; an ROI's attention to itself is left out."""
+    away = ~np.eye(len(networks), dtype=bool)
+    found = []
+    for source in np.unique(networks):
+        for target in np.unique(networks):
+            inside = np.outer(networks == source, networks == target) & away
+            value = float(attention[inside].mean()) if inside.any() else float("nan")
+            found.append({"from": source, "to": target, "n_pairs": int(inside.sum()), "attention": value})
+    return pd.DataFrame(found)
+
+
+def own_and_other(attention: np.ndarray, networks: np.ndarray) -> pd.DataFrame:
+    """Return for each network the mean attention to its own ROIs (themselves left out), to others, and the ratio."""
+    same = networks[:, None] == networks[None, :]
+    away = ~np.eye(len(networks), dtype=bool)
+    found = []
+    for name in [*np.unique(networks), "all"]:
+        source = (networks == name)[:, None] if name != "all" else np.ones((len(networks), 1), dtype=bool)
+        own, other = attention[source & same & away], attention[source & ~same]
+        a = float(own.mean()) if own.size else float("nan")
+        b = float(other.mean()) if other.size else float("nan")
+        n = int(source.sum())
+        found.append({"network": name, "n_rois": n, "own": a, "other": b, "ratio": a / b if b else float("nan")})
+    return pd.DataFrame(found)
+
+
+def markdown(plan: Plan, attention: np.ndarray, networks: np.ndarray) -> str:
+    """Return attention within and between networks."""
+    table = own_and_other(attention, networks)
+    body = [
+        [one["network"], str(one["n_rois"]), f"{one['own']:.5f}", f"{one['other']:.5f}", f"{one['ratio']:.3f}"]
+        for one in table.to_dict("records")
+    ]
+    missing = "\nThe atlas of this cohort has no network labels (rois.tsv), so ROIs are in the atlas's order.\n"
+    return (
+        f"# Figure 3b: attention of `{plan.model}` by functional network\n\n"
+        + rows(["from network", "ROIs", "to its own", "to others", "ratio"], body)
+        + NOTES.format(uniform=1 / len(networks))
+        + (missing if set(networks) == {NO_NETWORK} else "")
+    )
+
+
+@styled
+def draw(attention: np.ndarray, networks: np.ndarray) -> Figure:
+    """Draw the matrix, ROIs sorted by network, each network framed."""
+    from matplotlib.patches import Rectangle
+
+    order = np.argsort(networks, kind="stable")
+    names, starts, counts = np.unique(networks[order], return_index=True, return_counts=True)
+    figure, (axes,) = canvas(width=5.4, height=4.6)
+    shown = attention[np.ix_(order, order)]
+    low, high = np.quantile(shown, [0.01, 0.99])  # a few ROIs that all attend to must not darken the rest
+    image = axes.imshow(shown, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+    for i, (start, count) in enumerate(zip(starts, counts)):
+        colour = COLOURS[(i + 1) % len(COLOURS)]
+        frame = Rectangle((start - 0.5, start - 0.5), count, count, fill=False, ec="white", lw=1.2)
+        axes.add_patch(frame)
+        side = Rectangle((-0.5 - 0.02 * len(order), start - 0.5), 0.014 * len(order), count, fc=colour, clip_on=False)
+        axes.add_patch(side)
+    axes.set_yticks(starts + counts / 2 - 0.5, names)
+    axes.tick_params(axis="y", length=0, pad=9)
+    axes.set_xticks([])
+    axes.set(xlabel="attended ROI (same order)")
+    figure.colorbar(image, ax=axes, label="attention, mean over test subjects", shrink=0.8, extend="both")
+    return figure

@@ -1,0 +1,105 @@
+"""The learning curve: 10 to 100 % of the training part, as the authors' release offers; the paper prints none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.errors import BadInput
+from bnt.experiments.job import Split
+from bnt.experiments.paper.drawing import lines, styled
+from bnt.experiments.paper.plan import Outcome, Plan, run_grid
+from bnt.experiments.paper.printed import show
+from bnt.experiments.paper.texts import circumstances, rows, skipped
+from bnt.experiments.statistics import summarise
+from bnt.report.figures import canvas
+from bnt.splits import protocol, split_labels
+from bnt.splits.protocols import ALIASES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MODELS = ("bnt", "bnt-released", "vanilla", "svm")
+
+
+def share_name(fraction: float) -> str:
+    """Return the ending of a split's name that says which share of the training part it keeps."""
+    return f"+{100 * fraction:.0f}pc"
+
+
+def thinned_splits(plan: Plan) -> list[tuple[str, Split]]:
+    """Return the plan's splits with each share of their training part; validation and test stay as they are."""
+    key = ALIASES.get(plan.protocol, plan.protocol)
+    if key not in ("site-stratified", "random", "released"):
+        raise BadInput(
+            f"The learning curve draws smaller training parts itself: choose --protocol paper, random or released, "
+            f"not {plan.protocol}."
+        )
+    found = []
+    for fraction in plan.fractions:
+        settings: dict[str, Any] = {"n_splits": plan.n_splits, "seed": plan.split_seed, "train_fraction": fraction}
+        splits = list(protocol(plan.protocol, **settings).split(plan.cohort, plan.label))
+        names = split_labels(plan.protocol, plan.cohort, len(splits))
+        found += [(f"{key}:{plan.split_seed}:{n}{share_name(fraction)}", s) for n, s in zip(names, splits)]
+    return found
+
+
+def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Run every share of the training part and return table, Markdown and figure."""
+    outcome = run_grid(plan, [plan.variant(m, m) for m in MODELS], thinned_splits(plan), reference="svm")
+    table = collect(plan, outcome)
+    return table, markdown(plan, outcome, table), draw(plan, table)
+
+
+def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
+    """Return one row a model and share: mean and SD of AUROC over splits."""
+    found = []
+    for model, group in outcome.runs.groupby("variant", sort=False):
+        for fraction in plan.fractions:
+            part = group[group["split"].str.endswith(share_name(fraction))]
+            scores = summarise((100 * part.groupby("split")["auroc"].mean()).tolist())
+            n = float(part["n_train"].mean()) if len(part) else float("nan")
+            found.append(
+                {
+                    "model": model,
+                    "fraction": fraction,
+                    "n_train": n,
+                    "n_splits": scores.n,
+                    "auroc": scores.mean,
+                    "auroc_sd": scores.sd,
+                }
+            )
+    return pd.DataFrame(found)
+
+
+def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame) -> str:
+    """Return AUROC by share of the training part."""
+    models = table["model"].unique().tolist()
+    body = []
+    for fraction in plan.fractions:
+        part = table[table["fraction"] == fraction].set_index("model")
+        sizes = part["n_train"].dropna()
+        cells = [show((part.loc[m, "auroc"], part.loc[m, "auroc_sd"])) for m in models]
+        body.append([f"{100 * fraction:.0f} %", f"{sizes.iloc[0]:.0f}" if len(sizes) else "–", *cells])
+    return (
+        "# Learning curve, AUROC (%)\n\n"
+        + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)
+        + circumstances(plan, outcome)
+        + "\nThe paper prints no learning curve; the authors' release has the setting for it.\n"
+        + skipped(outcome.missing)
+    )
+
+
+@styled
+def draw(plan: Plan, table: pd.DataFrame) -> Figure:
+    """Draw AUROC against the number of training subjects."""
+    figure, (axes,) = canvas(width=4.6, height=2.8)
+    groups: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for model, part in table.groupby("model", sort=False):
+        groups[str(model)] = (part["auroc"].to_numpy(), part["auroc_sd"].to_numpy())
+    lines(axes, [100 * f for f in plan.fractions], groups)
+    axes.set(xlabel="share of the training part (%)", ylabel="test AUROC (%)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure

@@ -1,0 +1,258 @@
+"""The plan of a reproduction: which cohort, which splits, which budget, and how its runs are carried out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.experiments.engine import Watcher
+from bnt.experiments.job import Split, Variant
+from bnt.experiments.paper.printed import CLUSTERS
+from bnt.experiments.results import run_table, write_tables
+from bnt.experiments.study import Study
+from bnt.splits import named_splits
+from bnt.training.recipe import Recipe, find_recipe
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A budget: how many splits, which recipe, and how many epochs where it is not the recipe's own."""
+
+    splits: int
+    recipe: str
+    epochs: int | None = None
+
+
+PRESETS = {
+    "quick": Preset(2, "default", 8),
+    "standard": Preset(5, "default"),
+    "full": Preset(20, "paper", 200),
+}
+FRACTIONS = tuple(i / 10 for i in range(1, 11))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to reproduce with.
+
+    Attributes
+    ----------
+    cohort : Cohort
+        On disk.
+    out : path
+        Folder of this table or figure.
+    label, protocol, preset : str
+        What is predicted, who is tested, how much is spent.
+    splits, epochs : int, optional
+        In place of the preset's.
+    changes : mapping
+        Fields of the recipe to set.
+    model : str
+        The model of the figures about OCRead: ``bnt``, or ``bnt-released``.
+    only : tuple of str
+        Names of variants to keep; all when empty.
+    model_options : mapping
+        For each model, options on top of those of the table.
+    clusters, fractions : tuple
+        K of Figure 3a; shares of the training part of the learning curve.
+    jobs, threads, device, engine, address, split_seed, seeds
+        As in ``bnt compare``.
+    together : bool
+        Whether this is a part of ``all``, so that parts with the same runs share them.
+    watch : callable, optional
+        Makes a context manager that shows a study's progress.
+    say : callable
+        Told one line before anything long begins.
+    """
+
+    cohort: Cohort
+    out: Path
+    label: str = "diagnosis"
+    protocol: str = "paper"
+    preset: str = "standard"
+    splits: int | None = None
+    epochs: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "bnt"
+    only: tuple[str, ...] = ()
+    model_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    clusters: tuple[int, ...] = CLUSTERS
+    fractions: tuple[float, ...] = FRACTIONS
+    jobs: int = 1
+    threads: int = 1
+    device: str = "cpu"
+    engine: str = "local"
+    address: str | None = None
+    split_seed: int = 0
+    seeds: tuple[int, ...] = (0,)
+    together: bool = False
+    watch: Callable[[], Any] | None = None
+    say: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise BadInput(f"There is no preset {self.preset!r}; there are {', '.join(PRESETS)}.")
+        if self.cohort.path is None:
+            raise BadInput("A reproduction needs a cohort on disk: save it first with cohort.save(folder).")
+
+    @property
+    def n_splits(self) -> int:
+        """How many splits."""
+        return self.splits or PRESETS[self.preset].splits
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe's name."""
+        return PRESETS[self.preset].recipe
+
+    @property
+    def recipe(self) -> Recipe:
+        """How networks are trained."""
+        changes = {"epochs": self.epochs or PRESETS[self.preset].epochs, **self.changes}
+        return find_recipe(self.recipe_name, **changes)
+
+    @property
+    def dataset(self) -> str:
+        """Whose printed numbers stand beside ours: ABCD's at 360 ROIs, ABIDE's otherwise."""
+        return "ABCD" if self.cohort.n_rois == 360 else "ABIDE"
+
+    def variant(self, name: str, model: str, **options: Any) -> Variant:
+        """Return a variant with this plan's recipe and options."""
+        merged = {**options, **self.model_options.get(model, {})}
+        return Variant(name, model, merged, self.recipe_name, self.recipe)
+
+    def named_splits(self) -> list[tuple[str, Split]]:
+        """Return the splits with their names."""
+        return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
+
+    def check_binary(self) -> None:
+        """Refuse a label that does not have two classes: every table of the paper is about two."""
+        from bnt.training.task import task_for
+
+        task = task_for(self.cohort.labels(self.label))
+        if task.n_outputs != 2:
+            raise BadInput(
+                f"Label {self.label!r} of {self.cohort.path} does not have two classes, and the paper's tables are "
+                "about two: choose another --label."
+            )
+
+
+@dataclass
+class Outcome:
+    """What became of a grid of runs.
+
+    Attributes
+    ----------
+    runs, summary : DataFrame
+        As :func:`bnt.experiments.results.write_tables` returns them; empty where nothing finished.
+    missing : dict
+        Why a variant has no result: what was skipped, with its reason, and what failed.
+    seconds : float
+    folder : path
+    """
+
+    runs: pd.DataFrame
+    summary: pd.DataFrame
+    missing: dict[str, str]
+    seconds: float
+    folder: Path
+    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
+        """Return mean and SD over splits of a variant, NaN where there is none."""
+        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
+        if not len(found) or metric not in found:
+            return float("nan"), float("nan")
+        return scale * float(found[metric].iloc[0]), scale * float(found[f"{metric}_sd"].iloc[0])
+
+
+def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str]]:
+    """Return the variants that this cohort allows, and why it does not allow the others.
+
+    Networks are made without memory, so that this costs nothing: a model that needs series, more clusters than
+    ROIs, or a number of ROIs that the heads do not divide is found here and not after hours.
+    """
+    from bnt.models import find_entry
+    from bnt.models.registry import count_parameters
+    from bnt.training.network import options_for
+
+    kept, reasons = [], {}
+    for variant in variants:
+        entry = find_entry(variant.model)
+        if entry.needs_series and cohort.timeseries is None:
+            reasons[variant.name] = f"{variant.model} reads time series, and the cohort has none"
+            continue
+        if entry.family == "network":
+            try:
+                options = options_for(cohort, variant.model, variant.options)
+                count_parameters(variant.model, cohort.n_rois, 2, **options)
+            except BadInput as error:
+                reasons[variant.name] = str(error).rstrip(".")
+                continue
+        kept.append(variant)
+    return kept, reasons
+
+
+def run_grid(
+    plan: Plan,
+    variants: Sequence[Variant],
+    splits: Sequence[tuple[str, Split]] | None = None,
+    *,
+    reference: str | None = None,
+    folder: Path | None = None,
+) -> Outcome:
+    """Run variants on the plan's splits as a study, or complete it, and return its tables."""
+    from bnt.experiments.paper.estimate import announce
+
+    folder = folder or plan.out
+    plan.check_binary()
+    asked = [v for v in variants if not plan.only or v.name in plan.only or v.model in plan.only]
+    if not asked:
+        names = ", ".join(v.name for v in variants)
+        raise BadInput(f"None of {', '.join(plan.only)} is part of this; there are {names}.")
+    kept, missing = runnable(plan.cohort, asked)
+    for name, reason in missing.items():
+        plan.say(f"Skipped: {name}: {reason}.")
+    if not kept:
+        raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
+    study = Study(
+        folder,
+        plan.cohort,
+        plan.label,
+        kept,
+        splits if splits is not None else plan.named_splits(),
+        seeds=plan.seeds,
+        protocol=plan.protocol,
+        threads=plan.threads,
+        device=plan.device,
+    )
+    announce(plan, study)
+    started = time.monotonic()
+    failures = _carry_out(plan, study)
+    for name, reason in failures.items():
+        plan.say(f"failed: {name}: {reason}")
+        missing.setdefault(name.partition("--")[0], reason.rstrip("."))
+    runs = run_table(folder)
+    if runs.empty:
+        raise BadInput(f"No run of {folder} finished: {next(iter(failures.values()), 'none was asked for')}")
+    done = runs["variant"].unique().tolist()
+    chosen = reference if reference in done else done[0]
+    runs, summary, comparisons = write_tables(folder, chosen)
+    return Outcome(runs, summary, missing, time.monotonic() - started, folder, comparisons)
+
+
+def _carry_out(plan: Plan, study: Study) -> dict[str, str]:
+    def go(watch: Watcher | None) -> dict[str, str]:
+        return study.run(engine=plan.engine, n_processes=plan.jobs, address=plan.address, watch=watch)
+
+    if plan.watch is None:
+        return go(None)
+    with plan.watch() as board:
+        return go(board)
