@@ -68,7 +68,7 @@ def test_threads_come_back_after_an_error(cohort, y, tiny, three_threads):
 def test_overrides_go_on_top_of_the_recipe(cohort, y, tiny):
     clf = BrainNetworkClassifier(**tiny | {"recipe": "default"}, epochs=2, lr=5e-4, n_members=2, refit=True)
     clf.fit(cohort, y)
-    assert clf.config_.recipe == find_recipe("default", epochs=2, lr=5e-4, n_members=2, refit=True)
+    assert clf.config_.recipe == find_recipe("default", "bnt", epochs=2, lr=5e-4, n_members=2, refit=True)
     assert len(clf.model_) == 2
     assert {line["stage"] for line in clf.history_} >= {"member0-selected", "member0-refit", "member1-refit"}
 

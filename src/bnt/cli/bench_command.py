@@ -26,6 +26,8 @@ class Options:
     """Number of subjects; each benchmark has its own default (data: 7901)."""
     rois: int | None = None
     """Number of ROIs; each benchmark has its own default (data: 360)."""
+    models: tuple[str, ...] = ()
+    """Models to measure (models); all networks if not given."""
     threads: int = 1
     """CPU threads, the same for all sides."""
     repeats: int = 3

@@ -68,7 +68,7 @@ def run(options: Options) -> None:
     from bnt.training.run import describe, train_run
 
     cohort = load_cohort(options.cohort)
-    recipe = find_recipe(options.recipe, **parse_settings(options.change, "--change"))
+    recipe = find_recipe(options.recipe, options.model, **parse_settings(options.change, "--change"))
     name, split = choose_split(cohort, options.label, options.protocol, which=options.split, seed=options.split_seed)
     device = options.device
     if device == "auto":

@@ -61,5 +61,5 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
     settings = parse_settings(split_outside(text), "--models") if colon else {}
     own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     options = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
-    made = find_recipe(recipe, **{**changes, **own})
+    made = find_recipe(recipe, model, **{**changes, **own})
     return Variant(word, find_entry(model).name, options, recipe, made)

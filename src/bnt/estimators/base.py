@@ -150,7 +150,7 @@ class BrainNetworkEstimator(BaseEstimator):
         changes = {name: plain(getattr(self, name)) for name in OVERRIDES if getattr(self, name) is not None}
         if isinstance(self.recipe, Recipe):
             return replace(self.recipe, **changes)
-        return find_recipe(self.recipe, **changes)
+        return find_recipe(self.recipe, self.model, **changes)
 
     def _seed(self) -> int:
         """Return the seed; an integer is the seed of the command line's ``--seed``, too."""

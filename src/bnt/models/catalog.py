@@ -31,6 +31,8 @@ class Entry:
         Whether the model reads time series beside the connectome.
     presets : mapping
         Options that this name sets; a user's options go on top.
+    training : mapping
+        Fields of the ``default`` recipe that this model needs otherwise; other recipes are left as they are.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Entry:
     family: Literal["network", "classical"] = "network"
     needs_series: bool = False
     presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
 CATALOG: tuple[Entry, ...] = (

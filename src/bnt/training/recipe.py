@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from bnt.errors import BadInput
+from bnt.models import find_entry
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,10 @@ class Recipe:
         Whether networks see connectomes as they are, or less the mean of the training part (and over its SD).
     epochs, batch_size, drop_last
         Passes over the training part, subjects a step, whether a last short batch is left out.
-    lr, lr_end, warmup
+    lr, lr_end, warmup, horizon
         Learning rate at the start and the end of a cosine counted in real steps; ``warmup`` is the
-        share of steps that rise linearly to ``lr`` first.
+        share of steps that rise linearly to ``lr`` first; ``horizon`` plans the cosine for more epochs
+        than are made (0 plans it for ``epochs``).
     weight_decay, decoupled
         L2 as the paper (Adam), or decoupled from the gradient (AdamW).
     reduction
@@ -50,6 +52,7 @@ class Recipe:
     lr: float = 1e-4
     lr_end: float = 1e-5
     warmup: float = 0.0
+    horizon: int = 0
     weight_decay: float = 1e-4
     decoupled: bool = False
     reduction: Literal["mean", "sum"] = "mean"
@@ -71,6 +74,8 @@ class Recipe:
         for name in ("warmup", "ema", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInput(f"Recipe: {name} is {getattr(self, name)}, it must be at least 0 and below 1.")
+        if self.horizon and self.horizon < self.epochs:
+            raise BadInput(f"Recipe: horizon is {self.horizon}, it must be 0 or at least epochs ({self.epochs}).")
         if self.lr <= 0 or self.lr_end < 0 or self.weight_decay < 0 or self.mixup < 0 or self.clip < 0:
             raise BadInput("Recipe: lr must be positive; lr_end, weight_decay, mixup and clip not negative.")
 
@@ -85,13 +90,15 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def find_recipe(name: str, **changes: Any) -> Recipe:
+def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     """Return a named recipe with some fields changed.
 
     Parameters
     ----------
     name : str
         ``paper``, ``released`` or ``default``.
+    model : str, optional
+        For whom: ``default`` takes the fields that the model's entry in the catalogue sets.
     **changes
         Fields of :class:`Recipe` to set; None leaves a field as the recipe has it.
     """
@@ -103,4 +110,5 @@ def find_recipe(name: str, **changes: Any) -> Recipe:
             near = get_close_matches(change, known, n=1)
             hint = f"did you mean {near[0]!r}? Its" if near else "its"
             raise BadInput(f"A recipe has no field {change!r}; {hint} fields are {', '.join(known)}.")
-    return replace(RECIPES[name], **{k: v for k, v in changes.items() if v is not None})
+    own = dict(find_entry(model).training) if model is not None and name == "default" else {}
+    return replace(RECIPES[name], **{**own, **{k: v for k, v in changes.items() if v is not None}})
