@@ -1,0 +1,190 @@
+"""Which connections drove the predictions: attributions of networks, patterns of linear models.
+
+Attributions explain the margin of one class: its logit less the mean of the others' (the output itself for a score).
+They are taken with respect to edges, each of which stands twice in the matrix, and are relative to a baseline: the mean
+connectome of the training part, where the training subjects are at hand, and zero edges otherwise. A network with
+centred inputs carries that mean with its weights. An attribution says how the model used an edge; a pattern says where
+the data vary with the model's decision. Weights of linear models alone say neither (Haufe et al. 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort.triangle import endpoints
+from bnt.errors import BadInput
+from bnt.explain.gradients import GRADIENT_METHODS, network_attributions
+from bnt.explain.opening import Weights, is_network, true_labels
+from bnt.explain.patterns import linear_attributions, standardised_coefficients, haufe_pattern
+from bnt.explain.rois import Networks
+
+METHODS = ("integrated-gradients", "gradient", "pattern", "coefficients")
+
+
+@dataclass(frozen=True)
+class EdgeMap:
+    """One number an edge, in the order of :mod:`bnt.cohort.triangle`.
+
+    Attributes
+    ----------
+    method, baseline : str
+        How it was made, and relative to what.
+    target : str
+        The class (or score) it explains.
+    score : array, (E,)
+        The signed map. Of attributions: their mean in subjects of the target class less that in the others, so
+        that an edge ranks high that pulls the classes apart. Of patterns and coefficients: those themselves.
+    importance : array, (E,)
+        Mean absolute attribution, or the score's absolute value.
+    n : int
+        Subjects it was made from.
+    """
+
+    method: str
+    baseline: str
+    target: str
+    score: np.ndarray
+    importance: np.ndarray
+    n: int
+
+    def table(self, rois: pd.DataFrame, networks: Networks | None) -> pd.DataFrame:
+        """Return one row an edge, the strongest first."""
+        low, high = endpoints(len(rois))
+        labels = rois["label"].to_numpy(dtype=str)
+        columns = {"roi_a": rois["roi"].to_numpy()[low], "roi_b": rois["roi"].to_numpy()[high]}
+        columns |= {"label_a": labels[low], "label_b": labels[high]}
+        if networks is not None:
+            columns |= {"network_a": networks.labels[low], "network_b": networks.labels[high]}
+        table = pd.DataFrame(columns | {"score": self.score, "importance": self.importance})
+        order = np.argsort(-np.abs(self.score), kind="stable")
+        return table.iloc[order].reset_index(drop=True)
+
+    def by_network(self, networks: Networks) -> pd.DataFrame:
+        """Return one row a pair of networks, the pair with the strongest edges first."""
+        table = networks.by_pair(score=self.score, magnitude=np.abs(self.score), importance=self.importance)
+        return table.sort_values("magnitude", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def default_method(weights: Weights) -> str:
+    """Return integrated gradients for networks (plain gradients where captum is missing), patterns otherwise."""
+    from importlib.util import find_spec
+
+    if not is_network(weights):
+        return "pattern"
+    return "integrated-gradients" if find_spec("captum") else "gradient"
+
+
+def target_code(weights: Weights, target: str | None) -> tuple[int, str]:
+    """Return the column of the logits to explain, and its name; the last class without a wish."""
+    task = weights.config.task
+    if task.kind == "regression":
+        return 0, weights.config.label
+    names = [str(c) for c in task.classes]
+    if target is None:
+        return len(names) - 1, names[-1]
+    if target not in names:
+        raise BadInput(f"There is no class {target!r}; the run knows {', '.join(names)}.")
+    return names.index(target), target
+
+
+def attributions(
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray,
+    baseline: np.ndarray,
+    method: str | None = None,
+    target: str | None = None,
+    n_steps: int = 32,
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield attributions of each subject's edges, batch by batch: positions within ``rows`` and (B, E).
+
+    Parameters
+    ----------
+    weights : TrainedRun
+    cohort : Cohort
+    rows : array of int
+    baseline : array, (E,)
+        Edges to compare with; see :func:`bnt.explain.patterns.baseline_edges`.
+    method : {"integrated-gradients", "gradient"}, optional
+        Of networks. For linear models both are weight times deviation from the baseline.
+    target : str, optional
+        Class to explain; the last one without it.
+    n_steps : int
+        Points on the path of integrated gradients.
+    """
+    column, _ = target_code(weights, target)
+    if not is_network(weights):
+        yield slice(0, len(rows)), linear_attributions(weights, cohort, rows, baseline, column)
+        return
+    chosen = method or default_method(weights)
+    if chosen not in GRADIENT_METHODS:
+        raise BadInput(f"Method {chosen!r} gives no attribution of a subject: use {' or '.join(GRADIENT_METHODS)}.")
+    yield from network_attributions(weights, cohort, rows, baseline, column, chosen, n_steps)
+
+
+def edge_map(
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray,
+    baseline: tuple[np.ndarray, str],
+    method: str | None = None,
+    target: str | None = None,
+    training: tuple[Cohort, np.ndarray] | None = None,
+    n_steps: int = 32,
+) -> EdgeMap:
+    """Make a run's edge map.
+
+    Parameters
+    ----------
+    weights : TrainedRun
+    cohort, rows
+        Subjects whose predictions are explained (attributions).
+    baseline : (array, str)
+        Edges to compare with, and what they are.
+    method : str, optional
+        One of :data:`METHODS`; see :func:`default_method`.
+    target : str, optional
+        Class to explain; the last one without it.
+    training : (Cohort, array of int), optional
+        The training subjects, whose covariance makes patterns; ``rows`` are taken without it.
+    n_steps : int
+        Points on the path of integrated gradients.
+    """
+    chosen = method or default_method(weights)
+    if chosen not in METHODS:
+        raise BadInput(f"There is no method {chosen!r}; there are {', '.join(METHODS)}.")
+    column, name = target_code(weights, target)
+    if chosen in ("pattern", "coefficients"):
+        where, who = training or (cohort, np.asarray(rows))
+        make = haufe_pattern if chosen == "pattern" else standardised_coefficients
+        score, n = make(weights, where, who, column)
+        return EdgeMap(chosen, "none needed", name, score, np.abs(score), n)
+    rows = np.asarray(rows)
+    high = _speak_for(weights, cohort, rows, column)
+    if not 0 < high.sum() < len(high):
+        raise BadInput("The subjects chosen are all of one class: an edge map compares two.")
+    total = np.zeros((2, len(baseline[0])))
+    absolute = np.zeros(len(baseline[0]))
+    for part, values in attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps):
+        for side in (0, 1):
+            total[side] += values[high[part] == bool(side)].sum(axis=0, dtype=np.float64)
+        absolute += np.abs(values).sum(axis=0, dtype=np.float64)
+    score = total[1] / high.sum() - total[0] / (~high).sum()
+    return EdgeMap(chosen, baseline[1], name, score, absolute / len(rows), len(rows))
+
+
+def _speak_for(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> np.ndarray:
+    """Return who is of the target class (or above the median score), by label or else by prediction."""
+    task = weights.config.task
+    codes = true_labels(weights.config, cohort, rows)
+    if codes is None:
+        from bnt.explain.margins import margins
+
+        margin = margins(weights, cohort, rows, column)
+        return margin > (0.0 if task.kind == "classification" else np.median(margin))
+    return codes == column if task.kind == "classification" else codes > np.median(codes)

@@ -1,0 +1,119 @@
+"""Edges of linear models: patterns, standardised coefficients and a subject's contributions; baselines for all models.
+
+A weight of a linear model may be large to cancel noise of another edge. Haufe et al. (2014) turn weights w into
+patterns, cov(x) w / var(s) with s the decision: how each edge varies with what the model found. Ours is per SD of the
+decision instead of per unit, so that models compare. cov(x) w is cov(x, s), so no (E, E) matrix is ever made, and the
+same can be asked of any model: networks have patterns too. Several classes have one decision, and one pattern, each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.explain.margins import decision_of, margins
+from bnt.explain.opening import Weights, classical_model, is_network
+from bnt.models.inputs import Inputs
+
+MOST_SUBJECTS = 2000  # more change a covariance little and cost memory
+
+
+def some_of(rows: np.ndarray, most: int = MOST_SUBJECTS, seed: int = 0) -> np.ndarray:
+    """Return the rows, or a random sample of them in order where they are too many."""
+    rows = np.asarray(rows)
+    return rows if len(rows) <= most else np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def mean_edges(cohort: Cohort, rows: np.ndarray) -> np.ndarray:
+    """Return the mean edges of some subjects, in float64, read in batches."""
+    total = np.zeros(cohort.shape[1])
+    for start in range(0, len(rows), 256):
+        total += cohort.edges(rows[start : start + 256]).sum(axis=0, dtype=np.float64)
+    return total / max(len(rows), 1)
+
+
+def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None) -> tuple[np.ndarray, str]:
+    """Return the edges that attributions are relative to, and what they are.
+
+    The mean of the training part: from a centred network's own weights, or from the training subjects; zero edges
+    where there are neither.
+    """
+    from bnt.cohort.triangle import flat, n_edges
+
+    c = weights.config
+    if is_network(weights) and c.recipe.inputs == "centred":
+        kept = np.mean([flat(m["mean"].double().cpu().numpy()) for m in weights.members], axis=0)
+        return kept, "training mean (kept with the weights)"
+    if training is not None:
+        return mean_edges(*training), f"training mean ({len(training[1])} subjects)"
+    return np.zeros(n_edges(c.n_rois)), "zero (the training subjects are not at hand)"
+
+
+def features_of(model: Any, inputs: Inputs) -> np.ndarray:
+    """Return the features a linear model reads, one an edge, (n, E); of an ensemble, Fisher z of the edges."""
+    source = model.members["edge_ridge"] if hasattr(model, "members") else model
+    features = source.features.transform(inputs)[:, : inputs.edges.shape[1]].astype(np.float64)
+    if source.center_sites and inputs.sites is not None:
+        for site in np.unique(inputs.sites):
+            features[inputs.sites == site] -= features[inputs.sites == site].mean(axis=0)
+    return features
+
+
+def haufe_pattern(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> tuple[np.ndarray, int]:
+    """Return the pattern of the decision about one class over edges, (E,), and the number of subjects.
+
+    The unit is the edge's (Fisher z for linear models, the connectome's own for networks) per SD of the decision.
+    """
+    rows = some_of(rows)
+    if len(rows) < 3:
+        raise BadInput(f"A pattern is a covariance over subjects and {len(rows)} were given: give at least three.")
+    if is_network(weights):
+        x, s = cohort.edges(rows).astype(np.float64), margins(weights, cohort, rows, column)
+    else:
+        inputs = Inputs.of(cohort, rows)
+        model = classical_model(weights)
+        x, s = features_of(model, inputs), decision_of(model.decisions(inputs), weights.config.task.n_outputs, column)
+    sd = s.std()
+    if not sd > 0:
+        raise BadInput("The model gives everyone the same decision: there is no pattern.")
+    return (s - s.mean()) @ (x - x.mean(axis=0)) / (len(s) * sd), len(rows)
+
+
+def _coefficients(weights: Weights, column: int) -> tuple[Any, np.ndarray]:
+    """Return a linear model and its weights for one class, (E,)."""
+    if is_network(weights):
+        raise BadInput(
+            f"Model {weights.config.model!r} has no coefficients: use integrated-gradients, gradient or pattern."
+        )
+    model = classical_model(weights)
+    coef = model.coef()
+    if coef is None:
+        raise BadInput(f"The members of {weights.config.model!r} live in two spaces: use --method pattern.")
+    if coef.ndim == 2:
+        return model, coef[column]
+    return model, coef * (-1.0 if weights.config.task.n_outputs == 2 and column == 0 else 1.0)
+
+
+def standardised_coefficients(
+    weights: Weights, cohort: Cohort, rows: np.ndarray, column: int
+) -> tuple[np.ndarray, int]:
+    """Return each edge's weight times its SD, so that edges of different spread compare."""
+    model, coef = _coefficients(weights, column)
+    rows = some_of(rows)
+    return coef * features_of(model, Inputs.of(cohort, rows)).std(axis=0), len(rows)
+
+
+def linear_attributions(
+    weights: Weights, cohort: Cohort, rows: np.ndarray, baseline: np.ndarray, column: int
+) -> np.ndarray:
+    """Return weight times deviation from the baseline for each subject's edges, (n, E): what each adds to the decision."""
+    model, coef = _coefficients(weights, column)
+    inputs = Inputs.of(cohort, rows)
+    if model.space != "edges":
+        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix: use --method pattern.")
+    features = model.features.transform(inputs).astype(np.float64)
+    reference = Inputs(edges=np.asarray(baseline, dtype=np.float32)[None], kind=inputs.kind, diagonal=inputs.diagonal)
+    return coef * (features - model.features.transform(reference).astype(np.float64))

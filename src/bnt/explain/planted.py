@@ -1,0 +1,87 @@
+"""A simulated cohort knows where its effect is: how many of a map's top edges lie there?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bnt.cohort import Cohort
+from bnt.cohort.triangle import flat
+from bnt.errors import BadInput
+from bnt.explain.rois import Networks
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How well a map finds the planted edges.
+
+    Attributes
+    ----------
+    top : float
+        Share of planted edges among as many top edges as there are planted ones.
+    chance : float
+        Share of planted edges among all.
+    auroc : float
+        Probability that a planted edge ranks above another.
+    pairs_found, n_pairs : int
+        Planted pairs of networks among as many top pairs, by mean magnitude.
+    """
+
+    top: float
+    chance: float
+    auroc: float
+    pairs_found: int
+    n_pairs: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def planted_pairs(cohort: Cohort) -> list[tuple[str, str]] | None:
+    """Return the pairs of networks that differ between the classes of a simulated cohort; None of a real one."""
+    pairs = cohort.source.get("effect_pairs")
+    return [(str(a), str(b)) for a, b, *_ in pairs] if pairs else None
+
+
+def planted_edges(cohort: Cohort) -> np.ndarray:
+    """Return which edges carry the planted effect, (E,) bool."""
+    pairs, networks = planted_pairs(cohort), Networks.of(cohort)
+    if pairs is None or networks is None:
+        raise BadInput("Nothing is planted in this cohort: only simulated ones know where their effect is.")
+    wanted = {tuple(sorted((networks.names.index(a), networks.names.index(b)))) for a, b in pairs}
+    return np.array([tuple(pair) in wanted for pair in networks.edge_pairs().tolist()])
+
+
+def precision(score: np.ndarray, cohort: Cohort) -> Precision:
+    """Return how well a map ranks the planted edges; only the magnitude of the map counts.
+
+    Parameters
+    ----------
+    score : array, (E,) or (V, V)
+        An edge map, or a matrix such as attention, of which both directions are averaged.
+    cohort : Cohort
+        A simulated one.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if score.ndim == 2:
+        score = flat((score + score.T) / 2)
+    magnitude = np.abs(score)
+    planted = planted_edges(cohort)
+    networks = Networks.of(cohort)
+    assert networks is not None
+    k = int(planted.sum())
+    first = np.argsort(-magnitude, kind="stable")[:k]
+    table = networks.by_pair(magnitude=magnitude, planted=planted.astype(float))
+    ranked = table.sort_values("magnitude", ascending=False, kind="stable")["planted"].to_numpy()
+    n_pairs = int(ranked.sum())
+    return Precision(
+        top=float(planted[first].mean()),
+        chance=float(planted.mean()),
+        auroc=float(roc_auc_score(planted, magnitude)),
+        pairs_found=int(ranked[:n_pairs].sum()),
+        n_pairs=n_pairs,
+    )
