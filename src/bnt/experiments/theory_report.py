@@ -11,9 +11,9 @@ import pandas as pd
 
 from bnt.experiments import theory as t
 from bnt.experiments import theory_regression as reg
-from bnt.experiments.paper.drawing import DASHES, GREY, styled
+from bnt.experiments.paper.drawing import GREY
 from bnt.experiments.paper.writing import open_output, write_outputs
-from bnt.report.figures import COLOURS, canvas
+from bnt.report.figures import COLOURS, DASHES, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -56,19 +56,22 @@ def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
 
 
 def _one(what: str, plan: Plan, command: str) -> list[Path]:
-    from bnt.experiments.paper.writing import open_output, write_facts, write_outputs
+    from bnt.experiments.paper.writing import check_output, open_output, write_facts, write_outputs
 
     if what not in PARTS:
         raise BadInput(f"There is no {what!r} to reproduce; there are {', '.join(PARTS)} and all.")
-    folder = open_output(plan.out, what)
+    plan = replace(plan, what=what)
+    check_output(plan.out, what)
     started = time.monotonic()
     if what == "theory":
         from bnt.experiments.theory_report import write_theory
 
+        folder = plan.out
         write_theory(folder)
         files = [folder / f"theory.{ending}" for ending in ("csv", "md", "png", "pdf")]
     else:
         table, text, figure = import_module(f"bnt.experiments.paper.{PARTS[what]}").make(plan)
+        folder = open_output(plan.out, what)
         files = write_outputs(folder, what, table, text, figure)
     write_facts(folder, facts(what, plan, command) | {"seconds": round(time.monotonic() - started, 1)})
     return files

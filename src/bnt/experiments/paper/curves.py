@@ -21,13 +21,14 @@ import pandas as pd
 from bnt.cohort import load_cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
-from bnt.experiments.paper.drawing import GREY, styled
+from bnt.experiments.paper.drawing import GREY
 from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, step_seconds
 from bnt.experiments.paper.plan import Plan, runnable
 from bnt.experiments.paper.texts import circumstances, rows, skipped
+from bnt.experiments.paper.writing import open_output
 from bnt.experiments.statistics import summarise
 from bnt.progress import track
-from bnt.report.figures import COLOURS, STYLE
+from bnt.report.figures import COLOURS, styled
 from bnt.splits import named_splits
 from bnt.training.recipe import Recipe
 
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MODELS = ("san", "vanilla", "bnt")  # the paper left Graphormer out of this figure
+NOTES = """
+{splits} of each kind. The paper shows one run as a picture and says that stratification makes the gap smaller and
+training stabler. The gap is the mean over epochs of |validation - test|. The test part is scored every epoch for this
+figure only: nothing is selected by it, no weights are averaged, and every epoch is trained.
+"""
 SAMPLINGS = {"site-stratified": "stratified by site", "random": "random"}
 
 
@@ -105,11 +111,13 @@ def jobs_of(plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
 def run_curves(plan: Plan, jobs: dict[str, dict[str, Any]]) -> pd.DataFrame:
     """Train what is not done yet; each finished curve is kept with a digest of its job."""
     folder = plan.out / "curves"
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {name: json.dumps(job, sort_keys=True) for name, job in jobs.items()}
     todo = {name: text for name, text in texts.items() if _kept(folder, name, text) is None}
     if todo:
         _announce(plan, jobs, list(todo))
+        if plan.what:
+            open_output(plan.out, plan.what)
+        folder.mkdir(parents=True, exist_ok=True)
         with ProcessPoolExecutor(max(1, plan.jobs), mp_context=get_context("forkserver")) as pool:
             waiting = {pool.submit(trace, text): name for name, text in todo.items()}
             for finished in track(as_completed(waiting), "training curves", len(waiting)):
@@ -161,9 +169,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         "# Training curves, AUROC (points of 100)\n\n"
         + rows(header, body)
         + circumstances(plan)
-        + f"\n{plan.n_splits} split{'s' * (plan.n_splits != 1)} of each kind; the paper shows one run as a picture and "
-        "says that stratification makes the gap smaller and training\nstabler. Here the gap is the mean over epochs of "
-        "|validation - test|. The test part is scored every epoch for this\nfigure only; nothing is selected by it.\n"
+        + NOTES.format(splits=f"{plan.n_splits} split{'s' * (plan.n_splits != 1)}")
         + skipped(missing)
     )
     return table, text, draw(table)
@@ -186,12 +192,11 @@ def facts(part: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]
 @styled
 def draw(table: pd.DataFrame) -> Figure:
     """Draw one panel a model and sampling: validation and test AUROC by epoch, the first split strong."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     models = table["model"].unique().tolist()
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(2.4 * len(models) + 0.4, 3.8), layout="constrained")
+    figure = Figure(figsize=(2.4 * len(models) + 0.4, 3.8), layout="constrained")
     panels = figure.subplots(len(SAMPLINGS), len(models), squeeze=False, sharex=True, sharey=True)
     for (i, sampling), (j, model) in product(enumerate(SAMPLINGS), enumerate(models)):
         axes = panels[i][j]
@@ -210,6 +215,7 @@ def draw(table: pd.DataFrame) -> Figure:
             axes.set_title(model, fontsize=8)
         else:
             axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if j == 0:
             axes.set_ylabel(f"{SAMPLINGS[sampling]}\nAUROC")
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bnt.report.figures import COLOURS, MARKERS, STYLE, canvas
+from bnt.report.figures import COLOURS, DASHES, MARKERS, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Arguments = ParamSpec("Arguments")
 GREY = "#8C8C8C"
-DASHES = ("-", "--", "-.", ":")
-
-
-def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Return a drawing function that works in our style from its first line to its last."""
-
-    @wraps(draw)
-    def in_style(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        import matplotlib as mpl
-
-        with mpl.rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return in_style
 
 
 def _dots(axes: Axes, values: np.ndarray, sds: np.ndarray, places: np.ndarray, ours: bool, label: str) -> None:
@@ -75,7 +59,7 @@ def beside_figure(
 
 
 def lines(
-    axes: Axes, x: Sequence[float], groups: dict[str, tuple[np.ndarray, np.ndarray]], spread: float = 1.012
+    axes: Axes, x: Sequence[float], groups: dict[str, tuple[np.ndarray, np.ndarray]], spread: float = 1.025
 ) -> None:
     """Draw mean and SD over a setting on a logarithmic axis, one line a group, moved apart so that bars can be read."""
     for i, (name, (mean, sd)) in enumerate(groups.items()):

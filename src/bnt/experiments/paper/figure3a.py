@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.drawing import lines, styled
+from bnt.experiments.paper.drawing import lines
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
-from bnt.report.figures import canvas
+from bnt.report.figures import canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.drawing import styled
 from bnt.experiments.paper.looking import first_attention, mean_over, tested_rows
 from bnt.experiments.paper.plan import Plan, run_grid
 from bnt.experiments.paper.texts import circumstances, rows
-from bnt.report.figures import COLOURS, canvas
+from bnt.explain.rois import UNASSIGNED, Networks
+from bnt.report.figures import canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NO_NETWORK = "none"
 NOTES = """
 Attention is that of the first layer in evaluation mode, averaged over heads, test subjects and splits; each row sums
 to 1, so {uniform:.5f} is no preference. The paper shows this figure for ABCD only and prints no number; it had no
@@ -24,10 +23,10 @@ network labels for ABIDE. The ratio is above 1 where a network's ROIs attend to 
 """
 
 
-def networks_of(plan: Plan) -> np.ndarray:
-    """Return each ROI's network; ``none`` where the atlas has no label."""
-    column = plan.cohort.rois["network"].astype("string").fillna("").str.strip()
-    return np.array([name or NO_NETWORK for name in column.tolist()])
+def networks_of(plan: Plan) -> Networks:
+    """Return each ROI's network; all are unassigned where the atlas has no labels."""
+    found = Networks.of(plan.cohort)
+    return found or Networks((UNASSIGNED,), np.zeros(plan.cohort.n_rois, dtype=np.int64))
 
 
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
@@ -41,29 +40,30 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         each.append(mean_over(folder, plan.cohort, tested, first_attention, everyone)[0])
     attention = np.mean(each, axis=0)  # (V, V)
     networks = networks_of(plan)
-    table = block_means(attention, networks)
+    table = block_table(attention, networks)
     return table, markdown(plan, attention, networks) + circumstances(plan, outcome), draw(attention, networks)
 
 
-def block_means(attention: np.ndarray, networks: np.ndarray) -> pd.DataFrame:
+def block_table(attention: np.ndarray, networks: Networks) -> pd.DataFrame:
     """Return the mean attention from each network to each network; an ROI's attention to itself is left out."""
-    away = ~np.eye(len(networks), dtype=bool)
-    found = []
-    for source in np.unique(networks):
-        for target in np.unique(networks):
-            inside = np.outer(networks == source, networks == target) & away
-            value = float(attention[inside].mean()) if inside.any() else float("nan")
-            found.append({"from": source, "to": target, "n_pairs": int(inside.sum()), "attention": value})
-    return pd.DataFrame(found)
+    means = networks.block_means(attention)
+    return pd.DataFrame(
+        [
+            {"from": source, "to": target, "attention": means[i, j]}
+            for i, source in enumerate(networks.names)
+            for j, target in enumerate(networks.names)
+        ]
+    )
 
 
-def own_and_other(attention: np.ndarray, networks: np.ndarray) -> pd.DataFrame:
+def own_and_other(attention: np.ndarray, networks: Networks) -> pd.DataFrame:
     """Return for each network the mean attention to its own ROIs (themselves left out), to others, and the ratio."""
-    same = networks[:, None] == networks[None, :]
-    away = ~np.eye(len(networks), dtype=bool)
+    labels = networks.labels
+    same = labels[:, None] == labels[None, :]
+    away = ~np.eye(len(labels), dtype=bool)
     found = []
-    for name in [*np.unique(networks), "all"]:
-        source = (networks == name)[:, None] if name != "all" else np.ones((len(networks), 1), dtype=bool)
+    for name in [*networks.names, "all"]:
+        source = (labels == name)[:, None] | np.full((len(labels), 1), name == "all")
         own, other = attention[source & same & away], attention[source & ~same]
         a = float(own.mean()) if own.size else float("nan")
         b = float(other.mean()) if other.size else float("nan")
@@ -72,7 +72,7 @@ def own_and_other(attention: np.ndarray, networks: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def markdown(plan: Plan, attention: np.ndarray, networks: np.ndarray) -> str:
+def markdown(plan: Plan, attention: np.ndarray, networks: Networks) -> str:
     """Return attention within and between networks."""
     table = own_and_other(attention, networks)
     body = [
@@ -83,24 +83,25 @@ def markdown(plan: Plan, attention: np.ndarray, networks: np.ndarray) -> str:
     return (
         f"# Figure 3b: attention of `{plan.model}` by functional network\n\n"
         + rows(["from network", "ROIs", "to its own", "to others", "ratio"], body)
-        + NOTES.format(uniform=1 / len(networks))
-        + (missing if set(networks) == {NO_NETWORK} else "")
+        + NOTES.format(uniform=1 / len(attention))
+        + (missing if networks.names == (UNASSIGNED,) else "")
     )
 
 
 @styled
-def draw(attention: np.ndarray, networks: np.ndarray) -> Figure:
+def draw(attention: np.ndarray, networks: Networks) -> Figure:
     """Draw the matrix, ROIs sorted by network, each network framed."""
     from matplotlib.patches import Rectangle
 
-    order = np.argsort(networks, kind="stable")
-    names, starts, counts = np.unique(networks[order], return_index=True, return_counts=True)
+    order = networks.order
+    codes, starts, counts = np.unique(networks.codes[order], return_index=True, return_counts=True)
+    names = [networks.names[code] for code in codes]
     figure, (axes,) = canvas(width=5.4, height=4.6)
     shown = attention[np.ix_(order, order)]
     low, high = np.quantile(shown, [0.01, 0.99])  # a few ROIs that all attend to must not darken the rest
     image = axes.imshow(shown, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
-    for i, (start, count) in enumerate(zip(starts, counts)):
-        colour = COLOURS[(i + 1) % len(COLOURS)]
+    for name, start, count in zip(names, starts, counts):
+        colour = networks.colours[name]
         frame = Rectangle((start - 0.5, start - 0.5), count, count, fill=False, ec="white", lw=1.2)
         axes.add_patch(frame)
         side = Rectangle((-0.5 - 0.02 * len(order), start - 0.5), 0.014 * len(order), count, fc=colour, clip_on=False)

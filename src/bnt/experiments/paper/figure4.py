@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from bnt.experiments.paper.assignment_runs import STARTS, class_names, difference_score, mean_assignments, run_both
-from bnt.experiments.paper.drawing import styled
 from bnt.experiments.paper.plan import Plan
 from bnt.experiments.paper.printed import DIFFERENCE
 from bnt.experiments.paper.texts import circumstances, rows, skipped
-from bnt.report.figures import STYLE
+from bnt.report.figures import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +28,12 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     outcome = run_both(plan)
     each = mean_assignments(plan, outcome)
     # Clusters have no order of their own, but the frozen centres of one seed are the same in every split.
-    mean = {start: np.mean(list(found.values()), axis=0) for start, found in each.items() if found}
+    ending = f"/{plan.seeds[0]}"
+    mean = {
+        start: np.mean([p for name, p in found.items() if name.endswith(ending)], axis=0)
+        for start, found in each.items()
+        if found
+    }
     classes = class_names(plan)
     table = pd.DataFrame(
         [
@@ -58,11 +62,9 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
 @styled
 def draw(mean: dict[str, np.ndarray], classes: list[str]) -> Figure:
     """Draw clusters x ROIs for each start and class, ROIs in the same order throughout a start."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.8, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.8, 3.6), layout="constrained")
     panels = figure.subplots(2, len(STARTS), squeeze=False)
     top = max(float(p.max()) for p in mean.values())
     image = None

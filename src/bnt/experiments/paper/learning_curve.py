@@ -9,12 +9,12 @@ import pandas as pd
 
 from bnt.errors import BadInput
 from bnt.experiments.job import Split
-from bnt.experiments.paper.drawing import lines, styled
+from bnt.experiments.paper.drawing import lines
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
 from bnt.experiments.statistics import summarise
-from bnt.report.figures import canvas
+from bnt.report.figures import canvas, styled
 from bnt.splits import protocol, split_labels
 from bnt.splits.protocols import ALIASES
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.drawing import beside, styled
+from bnt.experiments.paper.drawing import beside
 from bnt.experiments.paper.printed import PARAMETERS
 from bnt.experiments.paper.texts import rows
 from bnt.models.registry import count_parameters
-from bnt.report.figures import canvas
+from bnt.report.figures import canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,6 +15,7 @@ from bnt.errors import BadInput
 from bnt.experiments.engine import Watcher
 from bnt.experiments.job import Split, Variant
 from bnt.experiments.paper.printed import CLUSTERS
+from bnt.experiments.paper.writing import open_output
 from bnt.experiments.results import run_table, write_tables
 from bnt.experiments.study import Study
 from bnt.splits import named_splits
@@ -66,6 +67,8 @@ class Plan:
         As in ``bnt compare``.
     together : bool
         Whether this is a part of ``all``, so that parts with the same runs share them.
+    what : str
+        Which table or figure this is; marks its folder before the first run.
     watch : callable, optional
         Makes a context manager that shows a study's progress.
     say : callable
@@ -93,6 +96,7 @@ class Plan:
     split_seed: int = 0
     seeds: tuple[int, ...] = (0,)
     together: bool = False
+    what: str = ""
     watch: Callable[[], Any] | None = None
     say: Callable[[str], None] = print
 
@@ -234,6 +238,8 @@ def run_grid(
         device=plan.device,
     )
     announce(plan, study)
+    if plan.what:
+        open_output(plan.out, plan.what)
     started = time.monotonic()
     failures = _carry_out(plan, study)
     for name, reason in failures.items():

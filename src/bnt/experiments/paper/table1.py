@@ -48,7 +48,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     names = [m for m in asked if m not in outcome.missing or m in METHODS]
     ours = np.array([outcome.value(m) for m in names])
     printed = np.array([_printed(plan, m)[0] for m in names])
-    labels = [f"{m} ({METHODS[m]})" if m in METHODS else m for m in names]
+    labels = [f"{METHODS[m]} ({m})" if METHODS.get(m) == "BrainNetTF" else METHODS.get(m, m) for m in names]
     figure = beside_figure(labels, ours, printed, "test AUROC (%), mean and SD over splits")
     return table, markdown(plan, outcome, asked), figure
 
@@ -89,7 +89,11 @@ def markdown(plan: Plan, outcome: Outcome, models: list[str]) -> str:
             p = f"{100 * one['difference']:+.1f} (p = {one['p_corrected_holm']:.2f})"
             p = p if np.isfinite(one["p_corrected_holm"]) else f"{100 * one['difference']:+.1f}"
         lines.append([*cells, p])
-    header = ["model", "method"] + [f"{m} {who}" for m in METRICS for who in ("paper", "ours")] + ["AUROC difference"]
+    header = (
+        ["model", "method"]
+        + [f"{words} {who}" for words in ("AUROC", *METRICS[1:]) for who in ("paper", "ours")]
+        + ["AUROC difference"]
+    )
     positive = max(np.unique(plan.cohort.labels(plan.label)).tolist())
     return (
         "# Table 1: ten methods, and linear models\n\n"

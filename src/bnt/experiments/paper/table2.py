@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from bnt.experiments.job import Variant
-from bnt.experiments.paper.drawing import beside, styled
+from bnt.experiments.paper.drawing import beside
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import BACKBONES, NOTHING, TABLE2, Value, show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
-from bnt.report.figures import canvas
+from bnt.report.figures import canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,6 +128,7 @@ def draw(plan: Plan, outcome: Outcome) -> Figure:
         printed = np.array([_printed(plan, row)[i] for row in READOUTS])
         beside(axes, list(READOUTS) if i == 0 else [""] * len(READOUTS), ours, printed, legend=False)
         axes.set_title(backbone, fontsize=8)
+        axes.sharex(panels[0])
         axes.set_xlabel("test AUROC (%)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)

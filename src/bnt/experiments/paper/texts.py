@@ -27,7 +27,7 @@ def circumstances(plan: Plan, outcome: Outcome | None = None) -> str:
     cohort, recipe = plan.cohort, plan.recipe
     said = f"\nOurs: {len(cohort):,} subjects, {cohort.n_rois} ROIs ({cohort.kind} connectomes), label `{plan.label}`"
     if outcome is not None:
-        n = outcome.runs["split"].nunique()
+        n = outcome.runs["split"].str.partition("+")[0].nunique()  # shares of a training part are one split
         said += f"; protocol `{plan.protocol}`, {n} split{'s' * (n != 1)}; mean ± SD over splits"
     said += f"; recipe `{plan.recipe_name}`, {recipe.epochs} epochs at most, batch {recipe.batch_size}."
     if outcome is not None:

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 MARKER = "reproduce.json"
 
 
-def open_output(folder: str | Path, what: str) -> Path:
-    """Make the folder of one table or figure, or refuse one that holds another."""
-    folder = Path(folder)
+def check_output(folder: Path, what: str) -> None:
+    """Refuse a folder that holds another table or figure; nothing is written."""
     marker = folder / MARKER
     if marker.is_file():
         try:
@@ -28,9 +27,15 @@ def open_output(folder: str | Path, what: str) -> Path:
             raise BadInput(f"{marker} is damaged ({error}): choose another --out.") from error
         if held != what:
             raise BadInput(f"{folder} holds {held!r}, not {what!r}: choose another --out, one a table or figure.")
+
+
+def open_output(folder: str | Path, what: str) -> Path:
+    """Make the folder of one table or figure and mark it as such, or refuse one that holds another."""
+    folder = Path(folder)
+    check_output(folder, what)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not marker.is_file():
+        if not (folder / MARKER).is_file():
             write_facts(folder, {"what": what})
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}.") from error

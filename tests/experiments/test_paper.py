@@ -1,0 +1,199 @@
+"""Every part of the paper end to end on a tiny cohort: its four files, what it skips, and going on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bnt
+from bnt.cli.main import main
+from bnt.errors import BadInput
+from bnt.experiments.paper import PARTS, reproduce
+from bnt.experiments.paper.plan import PRESETS, Plan
+
+SMALL = {
+    "bnt": {"ffn": 8, "n_layers": 1},
+    "vanilla": {"ffn": 8, "n_layers": 1},
+    "san": {"width": 16, "lpe_ffn": 8, "n_eigen": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper") / "cohort"
+    simulated = bnt.simulate_cohort(
+        n_subjects=40, n_rois=12, n_sites=2, n_modules=3, n_volumes=30, series=False, seed=0
+    )
+    return simulated.save(folder)
+
+
+@pytest.fixture
+def plan(cohort, tmp_path):
+    def make(**settings):
+        lines: list[str] = []
+        chosen = {
+            "cohort": cohort,
+            "out": tmp_path / "out",
+            "preset": "quick",
+            "splits": 1,
+            "epochs": 1,
+            "changes": {"batch_size": 8},
+            "model_options": SMALL,
+            "clusters": (2, 50),
+            "fractions": (0.5, 1.0),
+            "say": lines.append,
+            **settings,
+        }
+        made = Plan(**chosen)
+        object.__setattr__(made, "lines", lines)
+        return made
+
+    return make
+
+
+def check_files(files, what):
+    assert [f.name for f in files] == [f"{what}.csv", f"{what}.md", f"{what}.png", f"{what}.pdf"]
+    assert files[2].read_bytes().startswith(b"\x89PNG")
+    assert files[3].read_bytes().startswith(b"%PDF")
+    facts = json.loads((files[0].parent / "reproduce.json").read_text())
+    assert facts["what"] == what
+    assert facts["recipe"]["epochs"] == 1
+    return pd.read_csv(files[0]), files[1].read_text()
+
+
+def test_table1_shows_printed_beside_ours_and_says_why_series_models_are_missing(plan):
+    made = plan(only=("bnt", "svm", "fbnetgen"))
+    table, text = check_files(reproduce("table1", made), "table1")
+    table = table.set_index("model")
+    assert table.loc["bnt", "printed_auroc"] == 80.2
+    assert 0 <= table.loc["bnt", "auroc"] <= 100
+    assert np.isnan(table.loc["fbnetgen", "auroc"])
+    assert "fbnetgen reads time series, and the cohort has none" in text
+    row = next(line for line in text.splitlines() if line.startswith("| `bnt`"))
+    assert "80.2 ± 1.0" in row
+    assert any("about" in line for line in made.lines)  # the estimated time is told first
+    # Accuracy is the class-share-weighted mean of the recalls (facts.md 11.3): classes are equal in this test part.
+    runs = pd.read_csv(made.out / "runs.csv")
+    assert runs["balanced_accuracy"].to_numpy() == pytest.approx((runs["sensitivity"] + runs["specificity"]) / 2)
+
+
+def test_table2_has_the_paper_rows_and_both_controls(plan):
+    made = plan(only=("vanilla-mean", "vanilla-ocread", "vanilla-ocread-hidden"))
+    table, text = check_files(reproduce("table2", made), "table2")
+    assert table["readout"].nunique() == 9
+    assert table.groupby("readout")["backbone"].nunique().eq(3).all()
+    table = table.set_index("variant")
+    assert table.loc["vanilla-ocread-hidden", "printed_auroc"] == 80.2
+    # The hidden MLP of V = D = 12: 144 - 32 - 32 - 144, with biases.
+    hidden = (144 * 32 + 32) + (32 * 32 + 32) + (32 * 144 + 144)
+    difference = table.loc["vanilla-ocread-hidden", "n_parameters"] - table.loc["vanilla-ocread", "n_parameters"]
+    assert difference == hidden
+    assert "OCRead - hidden MLP" in text
+
+
+def test_figure3a_leaves_out_more_clusters_than_rois_with_the_reason(plan):
+    table, text = check_files(reproduce("figure3a", plan()), "figure3a")
+    assert len(table) == 4 * 2
+    assert table.loc[table["n_clusters"] == 2, "auroc"].notna().all()
+    assert table.loc[table["n_clusters"] == 50, "auroc"].isna().all()
+    assert "n_clusters is 50, more than the 12 ROIs" in text
+
+
+def test_figure3b_averages_attention_by_network(plan):
+    table, text = check_files(reproduce("figure3b", plan()), "figure3b")
+    assert len(table) == 9  # three networks to three
+    assert table["attention"].mean() == pytest.approx(1 / 12, rel=0.3)
+    assert "| all | 12 |" in text
+
+
+def test_figure4_and_difference_share_their_runs_and_agree(plan):
+    made = plan(splits=2)
+    first = plan(splits=2, out=made.out / "figure4", together=True)
+    table, _ = check_files(reproduce("figure4", first), "figure4")
+    assert len(table) == 2 * 2 * 12 * 4  # centres, classes, ROIs, clusters
+    assert table.groupby(["centres", "class", "roi"])["p"].sum().to_numpy() == pytest.approx(1.0, abs=1e-5)
+    second = plan(splits=2, out=made.out / "difference", together=True)
+    scores, text = check_files(reproduce("difference", second), "difference")
+    assert any("All 4 runs are done" in line for line in second.lines)
+    assert len(scores) == 2
+    assert "0.085 ± 0.015" in text
+    assert "Nadeau-Bengio" in text
+
+
+def test_curves_score_the_test_part_every_epoch_and_are_not_trained_twice(plan):
+    made = plan(only=("bnt",))
+    table, text = check_files(reproduce("curves", made), "curves")
+    assert set(table["sampling"]) == {"site-stratified", "random"}
+    assert table["test"].between(0, 1).all()
+    assert "stratified by site" in text
+    again = plan(only=("bnt",))
+    reproduce("curves", again)
+    assert again.lines == []  # nothing to announce
+
+
+def test_features_stand_beside_the_printed_ones(plan):
+    table, text = check_files(reproduce("features", plan()), "features")
+    assert table["node_features"].tolist() == ["profile", "identity", "eigen"]
+    assert table["auroc"].notna().all()
+    assert "75.4 ± 1.9" in text
+
+
+def test_learning_curve_keeps_the_test_part_and_thins_the_training_part(plan):
+    made = plan(only=("svm",))
+    table, _ = check_files(reproduce("learning-curve", made), "learning-curve")
+    assert table["n_train"].tolist() == [14, 28]
+    runs = sorted((made.out / "runs").iterdir())
+    parts = [pd.read_csv(run / "splits.csv").groupby("part")["participant_id"].apply(set) for run in runs]
+    assert parts[0]["test"] == parts[1]["test"]
+    assert parts[1]["train"] < parts[0]["train"] or parts[0]["train"] < parts[1]["train"]
+
+
+def test_runtime_measures_steps(plan):
+    table, text = check_files(reproduce("runtime", plan(only=("vanilla", "bnt"))), "runtime")
+    assert (table["step_seconds"] > 0).all()
+    assert "1.98 ± 0.04" in text
+
+
+def test_parameters_need_no_training(plan):
+    made = plan()
+    check_files(reproduce("parameters", made), "parameters")
+    assert not (made.out / "runs").exists()
+
+
+def test_a_folder_of_another_table_is_refused(plan):
+    reproduce("parameters", plan())
+    with pytest.raises(BadInput, match="holds 'parameters', not 'features'"):
+        reproduce("features", plan())
+
+
+def test_unknown_names_are_refused_before_anything_is_written(plan):
+    made = plan()
+    with pytest.raises(BadInput, match="no 'table9'"):
+        reproduce("table9", made)
+    with pytest.raises(BadInput, match="None of mlp"):
+        reproduce("features", plan(only=("mlp",)))
+    with pytest.raises(BadInput, match="does not have two classes"):
+        reproduce("table1", plan(label="age"))
+    assert not made.out.exists()
+
+
+def test_presets_set_splits_and_epochs(plan):
+    assert set(PRESETS) == {"quick", "standard", "full"}
+    full = plan(preset="full", splits=None, epochs=None, changes={})
+    assert (full.n_splits, full.recipe.epochs, full.recipe.batch_size) == (20, 200, 64)  # paper, section 4.1
+    quick = plan(splits=None, epochs=None)
+    assert (quick.n_splits, quick.recipe.epochs) == (2, 8)
+
+
+def test_command_line_offers_every_part(cohort, tmp_path, capsys):
+    from typing import get_args
+
+    from bnt.cli.reproduce_command import What
+
+    assert set(get_args(What)) == {*PARTS, "all"}
+    assert main(["reproduce", "parameters", str(cohort.path), "--out", str(tmp_path / "p")]) == 0
+    assert "3,980,890" in capsys.readouterr().out
+    assert main(["reproduce", "features", str(cohort.path), "--out", str(tmp_path / "f"), "--splits", "0"]) == 2
