@@ -116,3 +116,19 @@ def test_unknown_recipe_and_field_are_named():
     with pytest.raises(BadInput, match="did you mean 'epochs'"):
         find_recipe("default", epoch=3)
     assert find_recipe("default", epochs=3, lr=None).lr == RECIPES["default"].lr
+
+
+def test_small_cohorts_get_the_epochs_that_make_the_steps():
+    recipe = Recipe(epochs=12, min_steps=528)
+    assert recipe.for_steps(44).epochs == 12  # ABIDE: 706 // 16 = 44 steps an epoch
+    assert recipe.for_steps(13).epochs == 41
+    assert find_recipe("default", epochs=3).for_steps(1).epochs == 3
+
+
+def test_models_may_set_fields_of_the_default_recipe_only():
+    from bnt.models import CATALOG
+
+    for entry in CATALOG:
+        own = find_recipe("default", entry.name)
+        assert all(getattr(own, name) == value for name, value in entry.training.items())
+        assert find_recipe("released", entry.name) == RECIPES["released"]

@@ -11,16 +11,9 @@ from bnt.progress import say
 
 
 class EpochLine:
-    """A watcher for the training loop: epoch, loss, validation score, time left.
+    """A watcher for the training loop: epoch, loss, validation score, time left."""
 
-    Parameters
-    ----------
-    epochs : int
-        Epochs of one stage at the most.
-    """
-
-    def __init__(self, epochs: int) -> None:
-        self.epochs = epochs
+    def __init__(self) -> None:
         self._stage = ""
         self._bar: Any = None
         self._task: Any = None
@@ -47,11 +40,11 @@ class EpochLine:
         if stage != self._stage:
             self._stage, self._started = stage, time.monotonic() - line["seconds"]
             if self._bar is not None:
-                self._task = self._bar.add_task(stage, total=self.epochs, note="")
+                self._task = self._bar.add_task(stage, total=line["of"], note="")
         score = line["val_score"]
         note = f"loss {line['loss']:.4f}" + (f", validation {score:.4f}" if score is not None else "")
         if self._bar is not None:
             self._bar.update(self._task, completed=line["epoch"], note=note)
             return
-        left = (time.monotonic() - self._started) / line["epoch"] * (self.epochs - line["epoch"])
-        say(f"{stage}: epoch {line['epoch']} of {self.epochs}, {note}, {left:.0f} s left")
+        left = (time.monotonic() - self._started) / line["epoch"] * (line["of"] - line["epoch"])
+        say(f"{stage}: epoch {line['epoch']} of {line['of']}, {note}, {left:.0f} s left")

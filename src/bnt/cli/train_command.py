@@ -52,6 +52,10 @@ class Options:
     """Go on with an interrupted run."""
     overwrite: bool = False
     """Replace a run that is there."""
+    track: Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], tyro.conf.arg(metavar="TRACKER ...")] = ()
+    """Also write every epoch for tensorboard, mlflow or wandb (offline): files on this machine only."""
+    track_dir: Path | None = None
+    """Where trackers write; a folder such as tensorboard-log beside the run without it."""
 
 
 def run(options: Options) -> None:
@@ -66,6 +70,7 @@ def run(options: Options) -> None:
     from bnt.splits import choose_split
     from bnt.training import find_recipe
     from bnt.training.run import describe, train_run
+    from bnt.training.tracking import Tracking
 
     cohort = load_cohort(options.cohort)
     recipe = find_recipe(options.recipe, options.model, **parse_settings(options.change, "--change"))
@@ -88,7 +93,7 @@ def run(options: Options) -> None:
         bf16=options.bf16,
         task=options.task,
     )
-    with EpochLine(recipe.epochs) as line:
+    with EpochLine() as line:
         result = train_run(
             cohort, split, config, options.out, resume=options.resume, overwrite=options.overwrite, watch=line
         )

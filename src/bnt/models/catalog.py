@@ -45,6 +45,10 @@ class Entry:
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
+# Learning rates of their own publications; both stand still at the Transformer's 1e-4.
+BRAINGNN_TRAINING = MappingProxyType({"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"})
+DGM_TRAINING = MappingProxyType({"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"})
+
 CATALOG: tuple[Entry, ...] = (
     Entry("bnt", "bnt.models.bnt:BNT", "Transformer and OCRead, as the paper's equations read", "Kan 2022"),
     Entry(
@@ -73,13 +77,20 @@ CATALOG: tuple[Entry, ...] = (
         "Kawahara 2017",
         presets=MappingProxyType({"released": True}),
     ),
-    Entry("braingnn", "bnt.models.braingnn:BrainGNN", "Weights of its own for each ROI, and ROI selection", "Li 2021"),
+    Entry(
+        "braingnn",
+        "bnt.models.braingnn:BrainGNN",
+        "Weights of its own for each ROI, and ROI selection",
+        "Li 2021",
+        training=BRAINGNN_TRAINING,
+    ),
     Entry(
         "braingnn-released",
         "bnt.models.braingnn:BrainGNN",
         "The same on partial correlations, its scores through three sigmoids",
         "Li 2021",
         presets=MappingProxyType({"released": True, "edges": "partial"}),
+        training=BRAINGNN_TRAINING,
     ),
     Entry("fbnetgen", "bnt.models.fbnetgen:FBNetGen", "A graph generated from series", "Kan 2022b", needs_series=True),
     Entry(
@@ -105,13 +116,14 @@ CATALOG: tuple[Entry, ...] = (
         needs_series=True,
         presets=MappingProxyType({"released": True}),
     ),
-    Entry("dgm", "bnt.models.dgm:DGM", "Sampled neighbours, learned by reward", "Kazi 2023"),
+    Entry("dgm", "bnt.models.dgm:DGM", "Sampled neighbours, learned by reward", "Kazi 2023", training=DGM_TRAINING),
     Entry(
         "dgm-released",
         "bnt.models.dgm:DGM",
         "The same with the published dense code's noise",
         "Kazi 2023",
         presets=MappingProxyType({"released": True}),
+        training=DGM_TRAINING,
     ),
     Entry("svm", "bnt.models.classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
     Entry("logistic", "bnt.models.classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),

@@ -58,11 +58,12 @@ def fit(
     bf16 : bool
         Autocast to bfloat16 (for GPUs that have it).
     """
+    steps_per_epoch = train.n_steps(recipe.batch_size, recipe.drop_last)
+    recipe = recipe.for_steps(steps_per_epoch)
     state = TrainState(model, recipe)
     if checkpoint is not None:
         checkpoint.restore(state)
     judge = deepcopy(model)
-    steps_per_epoch = train.n_steps(recipe.batch_size, recipe.drop_last)
     if steps_per_epoch == 0:
         raise BadInput(
             f"{len(train)} training subjects do not fill one batch of {recipe.batch_size}: lower batch_size."
@@ -97,7 +98,8 @@ def fit(
             raise BadInput(f"The loss became {total} in epoch {state.epoch + 1}: lower the learning rate or set clip.")
 
         state.epoch += 1
-        line = {"epoch": state.epoch, "loss": total / steps_per_epoch, "lr": rate, "val_score": None}
+        line = {"epoch": state.epoch, "of": stop_after or recipe.epochs, "loss": total / steps_per_epoch, "lr": rate}
+        line["val_score"] = None
         if val is not None and y_val is not None:
             judge.load_state_dict(state.weights())
             score = task.score(y_val, task.predictions(logits_of(judge, val)))
