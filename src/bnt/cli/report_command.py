@@ -1,4 +1,8 @@
-"""Write one self-contained HTML page about a run or a study: no network, opens from disk."""
+"""Write one self-contained HTML page about a run or a study: no network, opens from disk.
+
+With --watch the page of a study is kept current while it runs, and a browser that shows it reads it again by itself;
+the command ends when the study does.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,20 @@ class Options:
     """A folder made by `bnt compare` or `bnt train`."""
     out: Path | None = None
     """The page to write; report.html in the folder without it."""
+    watch: bool = False
+    """Keep the page of a study current until all its runs are finished."""
+    every: float = 10.0
+    """Seconds between two looks (with --watch)."""
 
 
 def run(options: Options) -> None:
     """Write the page and say where it is."""
-    from bnt.report.build import write_report
+    from bnt.report.build import watch_report, write_report
 
-    target = write_report(options.folder, options.out)
+    if options.watch:
+        from bnt.progress import say
+
+        target = watch_report(options.folder, options.out, every=options.every, say=say)
+    else:
+        target = write_report(options.folder, options.out)
     print(f"{target} ({target.stat().st_size / 1e6:.1f} MB)")

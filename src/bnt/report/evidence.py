@@ -1,9 +1,10 @@
-"""What pages and figures are made of: tables computed from runs and studies, and the warnings they deserve."""
+"""What pages and figures are made of: tables computed from runs and studies."""
 
 from __future__ import annotations
 
 import json
 import warnings as python_warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,38 @@ import pandas as pd
 
 from bnt.training.metrics import auroc, auroc_interval
 
-SMALL_TEST = 100
-FEW_SPLITS = 10
+MOST_CLASSES = 10
+
+
+@dataclass
+class Cohort:
+    """What a page says of a cohort that is still where it was; empty where it is gone."""
+
+    path: str
+    participants: pd.DataFrame | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    rois: pd.DataFrame | None = None
+
+    def class_name(self, label: str, value: Any) -> str:
+        """Return a class with its meaning: ``1 ASD``."""
+        if isinstance(value, float) and value == int(value):
+            value = int(value)
+        meaning = self.facts.get("levels", {}).get(label, {}).get(str(value), "")
+        return f"{value} {meaning}".strip() if meaning and meaning != str(value) else str(value)
+
+
+def look_up_cohort(path: str) -> Cohort:
+    """Return the tables of a cohort without opening its arrays."""
+    folder, found = Path(path), Cohort(path)
+    if not path or not (folder / "participants.tsv").is_file():
+        return found
+    text = {"participant_id": str, "site": str, "group": str, "scan": str}
+    found.participants = pd.read_csv(folder / "participants.tsv", sep="\t", dtype=text, na_values=["n/a"])
+    if (folder / "cohort.json").is_file():
+        found.facts = json.loads((folder / "cohort.json").read_text())
+    if (folder / "rois.tsv").is_file():
+        found.rois = pd.read_csv(folder / "rois.tsv", sep="\t", na_values=["n/a"])
+    return found
 
 
 def binary_columns(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
@@ -21,7 +52,10 @@ def binary_columns(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] |
     columns = [c for c in predictions.columns if c.startswith("p_")]
     if len(columns) != 2:
         return None
-    positive = predictions["label"].astype(str).to_numpy() == columns[1].removeprefix("p_")
+    label = predictions["label"]
+    if label.dtype.kind == "f":  # 1.0 and a column named p_1 mean the same class
+        label = label.astype(np.int64)
+    positive = label.astype(str).to_numpy() == columns[1].removeprefix("p_")
     return positive, predictions[columns[1]].to_numpy(dtype=float)
 
 
@@ -40,70 +74,88 @@ def per_site_table(predictions: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["n", "site"], ascending=[False, True]).reset_index(drop=True)
 
 
-def parts_by_class(folder: Path, participants: pd.DataFrame | None, label: str) -> pd.DataFrame | None:
+def class_counts(table: pd.DataFrame, by: str, cohort: Cohort, label: str) -> pd.DataFrame | None:
+    """Return subjects per row of ``by`` and class, with the classes' names and the total."""
+    if label not in table or table[label].nunique() > MOST_CLASSES:
+        return None
+    counts = table.pivot_table(index=by, columns=label, values="participant_id", aggfunc="count", fill_value=0)
+    counts.columns = pd.Index([cohort.class_name(label, c) for c in counts.columns])
+    return counts.assign(total=counts.sum(axis=1))
+
+
+def parts_by_class(folder: Path, cohort: Cohort, label: str) -> pd.DataFrame | None:
     """Return subjects per part and class of one run, where the cohort is still at hand."""
-    if participants is None or label not in participants:
+    people = cohort.participants
+    if people is None or label not in people or not (folder / "splits.csv").is_file():
         return None
-    table = pd.read_csv(folder / "splits.csv", dtype={"participant_id": str})
-    joined = table.merge(participants[["participant_id", "site", label]], on="participant_id")
-    counts = joined.pivot_table(index="part", columns=label, values="participant_id", aggfunc="count", fill_value=0)
-    return counts.reindex(["train", "validation", "test"]).reset_index()
-
-
-def sites_by_class(participants: pd.DataFrame | None, label: str) -> pd.DataFrame | None:
-    """Return subjects per site and class."""
-    if participants is None or label not in participants or participants[label].nunique() > 10:
+    table = pd.read_csv(folder / "splits.csv", dtype=str).merge(people, on="participant_id", suffixes=("", "_given"))
+    counts = class_counts(table, "part", cohort, label)
+    if counts is None:
         return None
-    table = participants.pivot_table(
-        index="site", columns=label, values="participant_id", aggfunc="count", fill_value=0
-    )
-    table.columns = [f"{label} = {c}" for c in table.columns]
-    return table.assign(total=table.sum(axis=1)).reset_index()
+    sites = table.groupby("part")["site"].nunique()
+    return counts.assign(sites=sites).reindex(["train", "validation", "test"]).reset_index()
 
 
-def cohort_table(path: str) -> pd.DataFrame | None:
-    """Return the participants table of a cohort that is still where it was."""
-    file = Path(path) / "participants.tsv"
-    if not file.is_file():
+def sites_by_class(cohort: Cohort, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
+    """Return subjects per site and class, of everyone or of ``ids``."""
+    people = cohort.participants
+    if people is None or label not in people:
         return None
-    return pd.read_csv(file, sep="\t", dtype={"participant_id": str, "site": str}, na_values=["n/a"])
+    if ids is not None:
+        people = people[people["participant_id"].isin(ids)]
+    counts = class_counts(people.dropna(subset=[label]), "site", cohort, label)
+    if counts is None:
+        return None
+    total = counts.sum().to_frame().T.set_axis(["all sites"])
+    return pd.concat([counts, total]).rename_axis("site").reset_index()
+
+
+def leaks(folder: Path, cohort: Cohort) -> str | None:
+    """Return a leak between the parts of a run in words, an empty text where there is none, None if unknown.
+
+    Checked again from the lists on disk: a subject, a group or a scan on two sides.
+    """
+    file = folder / "splits.csv"
+    if cohort.participants is None or not file.is_file():
+        return None
+    table = pd.read_csv(file, dtype=str)
+    columns = [c for c in ("group", "scan") if c in cohort.participants]
+    table = table.merge(cohort.participants[["participant_id", *columns]], on="participant_id", how="left")
+    for column in ("participant_id", *columns):
+        known = table[table[column].notna() & (table[column] != "")]
+        sides = known.groupby(column)["part"].nunique()
+        shared = sides[sides > 1]
+        if len(shared):
+            people = known.loc[known[column] == shared.index[0], "participant_id"].tolist()
+            what = "is" if column == "participant_id" else f"share a {column} and are"
+            return f"{' and '.join(dict.fromkeys(people))} {what} on two sides of the split"
+    return ""
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Return the epochs of a run."""
-    file = folder / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    """Return the epochs of a run so far; a line that is still being written is left out."""
+    file, lines = folder / "metrics.jsonl", []
+    for text in file.read_text().splitlines() if file.is_file() else []:
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
 
 
-def run_warnings(n_test: int, protocol: str) -> list[str]:
-    """Return what a reader must know about one run."""
-    found = [
-        "One split: another split of the same people moves an AUROC by 3 to 5 points; use bnt compare for a claim."
+def curve_table(folder: Path, planned: list[tuple[str, str]]) -> pd.DataFrame:
+    """Return variant, run, epoch and validation score of every run that has begun.
+
+    Parameters
+    ----------
+    folder : path
+        The study's.
+    planned : list of (variant, run)
+    """
+    rows = [
+        {"variant": variant, "run": run, "epoch": line["epoch"], "val_score": line["val_score"], "loss": line["loss"]}
+        for variant, run in planned
+        for line in read_lines(folder / "runs" / run)
+        if line.get("val_score") is not None and not str(line.get("stage", "")).startswith(("member1", "member2"))
     ]
-    if n_test < SMALL_TEST:
-        found.append(f"The test part has {n_test} people: the interval is wide, look at it before the number.")
-    found += protocol_warnings(protocol)
-    return found
-
-
-def protocol_warnings(protocol: str) -> list[str]:
-    """Return what is wrong with a protocol that we offer only to repeat published numbers."""
-    if protocol.startswith("released"):
-        return [
-            "Protocol `released` repeats the authors' splitter: the training part never changes, and the part called "
-            "validation is larger than the test part. Its numbers are for comparison with the paper only."
-        ]
-    return []
-
-
-def study_warnings(study: dict[str, Any], runs: pd.DataFrame) -> list[str]:
-    """Return what a reader must know about a study."""
-    found = protocol_warnings(study["protocol"])
-    planned = len(study["variants"]) * len(study["splits"]) * len(study["seeds"])
-    if len(runs) < planned:
-        found.append(f"{len(runs)} of {planned} runs are finished: the tables are of those.")
-    if len(study["splits"]) < FEW_SPLITS:
-        found.append(f"{len(study['splits'])} splits: differences of a few points cannot be told from chance; use 20.")
-    if runs["n_test"].min() < SMALL_TEST:
-        found.append(f"The test parts have {runs['n_test'].min()} people: single scores are uncertain by many points.")
-    return found
+    return pd.DataFrame(rows, columns=["variant", "run", "epoch", "val_score", "loss"])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C8C8C")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":")
 COLUMN_INCHES = 3.4
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -55,24 +56,67 @@ def canvas(width: float = COLUMN_INCHES, height: float = 2.5, columns: int = 1) 
     return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
 
 
+def look(i: int) -> dict[str, Any]:
+    """Return colour and marker of the i-th model: the two together tell any sixteen apart without colour vision."""
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
+
+
+def _loss(axes: Axes, table: pd.DataFrame) -> None:
+    for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
+        axes.plot(stage["epoch"], stage["loss"], color=COLOURS[i % len(COLOURS)], ls=DASHES[i % len(DASHES)])
+    axes.set(xlabel="epoch", ylabel="training loss")
+
+
+def _score(axes: Axes, table: pd.DataFrame, score: str) -> None:
+    for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
+        colour = COLOURS[i % len(COLOURS)]
+        scored = stage.dropna(subset=["val_score"])
+        if scored.empty:
+            continue
+        axes.plot(scored["epoch"], scored["val_score"].abs(), color=colour, ls=DASHES[i % len(DASHES)])
+        kept = stage["chosen_epoch"].dropna().tolist() if "chosen_epoch" in stage else []
+        for epoch in kept:
+            at = scored.loc[scored["epoch"] == epoch, "val_score"].abs()
+            axes.plot([epoch] * len(at), at, "o", mfc="none", color=colour, ms=6)
+    axes.set(xlabel="epoch", ylabel=score)
+
+
 @styled
 def learning_curves(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
     """Draw loss and validation score by epoch, one line a stage of training; a ring marks the epoch kept."""
     figure, (left, right) = canvas(columns=2)
-    table = pd.DataFrame(lines)
-    for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
-        colour = COLOURS[i % len(COLOURS)]
-        left.plot(stage["epoch"], stage["loss"], color=colour)
-        scored = stage.dropna(subset=["val_score"])
-        if scored.empty:
-            continue
-        right.plot(scored["epoch"], scored["val_score"].abs(), color=colour)
-        kept = stage["chosen_epoch"].dropna().tolist() if "chosen_epoch" in stage else []
-        for epoch in kept:
-            at = scored.loc[scored["epoch"] == epoch, "val_score"].abs()
-            right.plot([epoch] * len(at), at, "o", mfc="white", color=colour, ms=5)
-    left.set(xlabel="epoch", ylabel="training loss")
-    right.set(xlabel="epoch", ylabel=score)
+    _loss(left, pd.DataFrame(lines))
+    _score(right, pd.DataFrame(lines), score)
+    return figure
+
+
+@styled
+def loss_curve(lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the left half of :func:`learning_curves`."""
+    figure, (axes,) = canvas()
+    _loss(axes, pd.DataFrame(lines))
+    return figure
+
+
+@styled
+def score_curve(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
+    """Draw the right half of :func:`learning_curves`."""
+    figure, (axes,) = canvas()
+    _score(axes, pd.DataFrame(lines), score)
+    return figure
+
+
+@styled
+def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> Figure:
+    """Draw the validation score of every run by epoch; ``table`` has variant, run, epoch, val_score."""
+    figure, (axes,) = canvas(height=2.8)
+    for i, (variant, runs) in enumerate(table.groupby("variant", sort=False)):
+        for k, (_, one) in enumerate(runs.groupby("run", sort=False)):
+            name = str(variant) if k == 0 else None
+            shown: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)], "label": name}
+            axes.plot(one["epoch"], one["val_score"].abs(), lw=0.8, **shown)
+    axes.set(xlabel="epoch", ylabel=score)
+    axes.legend(loc="best")
     return figure
 
 
@@ -88,7 +132,8 @@ def roc_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figu
     for i, (name, (positive, probability)) in enumerate(predictions.items()):
         false, true, _ = roc_curve(positive, probability)
         area = auroc(positive, probability)
-        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], label=f"{name} ({area:.3f})")
+        dash = DASHES[i % len(DASHES)]
+        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{name} ({area:.3f})")
     axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
     axes.legend(loc="lower right", title="AUROC", title_fontsize=7)
     return figure
@@ -108,8 +153,7 @@ def calibration_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]],
         y = [positive[b].mean() for b in bins]
         spans = [proportion_interval(int(positive[b].sum()), len(b)) for b in bins]
         error = [[v - low for v, (low, _) in zip(y, spans)], [high - v for v, (_, high) in zip(y, spans)]]
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=name, **style)
+        axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=name, **look(i))
     axes.set(xlabel="predicted probability", ylabel="share that was positive", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axes.legend(loc="upper left")
     return figure
@@ -117,49 +161,104 @@ def calibration_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]],
 
 @styled
 def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
-    """Draw every split's score of every model, joined by split, with means as bars."""
-    width = max(COLUMN_INCHES, 0.55 * len(scores.columns) + 1.2)
-    figure, (axes,) = canvas(width=width, height=3.0)
-    places = np.arange(len(scores.columns))
+    """Draw every split's score of every model, one row a model, joined by split, with means as bars.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Splits x models.
+    metric : str
+        The name on the axis.
+    """
+    names = [str(name) for name in scores.columns]
+    figure, (axes,) = canvas(width=wide(names), height=0.8 + 0.34 * len(names))
+    places = np.arange(len(names))[::-1]
     for _, row in scores.iterrows():
-        axes.plot(places, row.to_numpy(dtype=float), color="#8C8C8C", lw=0.7, zorder=1)
-    for i, name in enumerate(scores.columns):
-        values = scores[name].dropna()
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        axes.scatter(np.full(len(values), i), values, s=14, zorder=2, lw=0, **style)
-        axes.hlines(values.mean(), i - 0.28, i + 0.28, color="black", lw=1.6, zorder=3)
-    axes.set_xticks(
-        places, scores.columns, rotation=30 if len(places) > 3 else 0, ha="right" if len(places) > 3 else "center"
-    )
-    axes.set(ylabel=f"test {metric}", xlim=(-0.5, len(places) - 0.5))
+        axes.plot(row.to_numpy(dtype=float), places, color="#8C8C8C", lw=0.5, alpha=0.7, zorder=1)
+    for i, place in enumerate(places):
+        values = scores.iloc[:, i].dropna()
+        axes.scatter(values, np.full(len(values), place), s=16, zorder=2, lw=0, **look(i))
+        axes.vlines(values.mean(), place - 0.3, place + 0.3, color="black", lw=1.8, zorder=3)
+    axes.set_yticks(places, names)
+    axes.set(xlabel=f"test {metric}", ylim=(-0.5, len(names) - 0.5))
     return figure
+
+
+def wide(names: Sequence[str]) -> float:
+    """Return a width that leaves the data a column's width beside long names."""
+    return COLUMN_INCHES + 0.05 * max(0, max((len(name) for name in names), default=0) - 8)
 
 
 @styled
 def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
     """Draw paired differences from the reference with corrected 95 % intervals."""
-    figure, (axes,) = canvas(height=0.9 + 0.32 * len(comparisons))
+    names = comparisons["variant"].astype(str).tolist()
+    figure, (axes,) = canvas(width=wide(names), height=0.8 + 0.3 * len(comparisons))
     places = np.arange(len(comparisons))[::-1]
     difference = comparisons["difference"].to_numpy(dtype=float)
     error = np.stack([difference - comparisons["low"], comparisons["high"] - difference])
     axes.axvline(0, color="#6E6E6E", lw=1, ls=":")
     axes.errorbar(difference, places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=4, capsize=2, lw=1)
-    axes.set_yticks(places, comparisons["variant"])
+    axes.set_yticks(places, names)
     axes.set(xlabel=f"difference in {metric} from {comparisons['reference'].iloc[0]}", ylim=(-0.6, len(places) - 0.4))
     return figure
 
 
 @styled
-def per_site_plot(table: pd.DataFrame) -> Figure:
-    """Draw each site's AUROC with its 95 % interval; ``table`` has site, n, auroc, low, high."""
-    figure, (axes,) = canvas(height=0.9 + 0.2 * len(table))
-    places = np.arange(len(table))[::-1]
-    error = np.stack([table["auroc"] - table["low"], table["high"] - table["auroc"]])
+def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw each site's AUROC with its 95 % interval, for one model or several side by side.
+
+    Parameters
+    ----------
+    tables : DataFrame or mapping of name to DataFrame
+        Columns site, n, auroc, low, high; the first model's table says the order of the sites.
+    """
+    named = {"": tables} if isinstance(tables, pd.DataFrame) else dict(tables)
+    first = next(iter(named.values()))
+    height = 0.9 + len(first) * (0.12 + 0.1 * len(named))
+    figure, (axes,) = canvas(width=wide([str(s) for s in first["site"]]), height=height)
+    rows = {site: len(first) - 1 - k for k, site in enumerate(first["site"])}
     axes.axvline(0.5, color="#6E6E6E", lw=1, ls=":")
-    axes.errorbar(table["auroc"], places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=3.5, lw=0.8)
-    axes.set_yticks(places, [f"{site} ({n})" for site, n in zip(table["site"], table["n"])])
-    axes.set(xlabel="test AUROC", xlim=(0, 1.02), ylim=(-0.7, len(table) - 0.3))
+    for i, (name, table) in enumerate(named.items()):
+        table = table[table["site"].isin(list(rows))]
+        shift = 0.0 if len(named) == 1 else 0.25 - 0.5 * i / (len(named) - 1)
+        places = table["site"].map(rows).to_numpy(dtype=float) + shift
+        error = np.stack([table["auroc"] - table["low"], table["high"] - table["auroc"]])
+        style = {**look(i), "fmt": look(i)["marker"]}
+        del style["marker"]
+        axes.errorbar(table["auroc"], places, xerr=np.nan_to_num(error).clip(0), ms=3.5, lw=0.8, label=name, **style)
+    axes.set_yticks(list(rows.values()), [f"{site} ({n})" for site, n in zip(first["site"], first["n"])])
+    axes.set(xlabel="test AUROC", xlim=(0, 1.02), ylim=(-0.7, len(first) - 0.3))
+    if len(named) > 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
     return figure
+
+
+@styled
+def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
+    """Draw each model's mean score over the processor time of one run; ``summary`` is a study's."""
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+    figure, (axes,) = canvas(height=2.6)
+    for i, (_, row) in enumerate(summary.iterrows()):
+        seconds = max(float(row["cpu_seconds"]), 0.01)
+        axes.scatter([seconds], [row[metric]], s=24, lw=0, label=row["variant"], **look(i))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(x=0.2, y=0.2)
+    low, high = axes.get_xlim()
+    if high / low < 30:  # powers of ten alone would leave the axis without a number
+        axes.set_xticks([t for e in range(-2, 7) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high])
+    axes.set(xlabel="processor seconds a run", ylabel=f"mean test {shown_name(metric)}")
+    axes.legend(loc="best")
+    return figure
+
+
+def shown_name(metric: str) -> str:
+    """Return a metric's name as figures and tables show it."""
+    special = {"auroc": "AUROC", "mse": "MSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
+    return special.get(metric, metric.replace("_", " "))
 
 
 @styled
@@ -171,17 +270,3 @@ def predicted_scores(y: np.ndarray, predicted: np.ndarray, label: str) -> Figure
     axes.plot(span, span, color="#6E6E6E", lw=1, ls=":")
     axes.set(xlabel=f"true {label}", ylabel=f"predicted {label}")
     return figure
-
-
-def to_svg(figure: Figure) -> str:
-    """Return a figure as SVG text that can stand inside a page; equal figures give equal text."""
-    import io
-    import re
-
-    import matplotlib as mpl
-
-    buffer = io.StringIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    text = buffer.getvalue()
-    return re.sub(r"^.*?(?=<svg)", "", text, flags=re.DOTALL)

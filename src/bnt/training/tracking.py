@@ -68,10 +68,12 @@ class TensorBoard(Tracker):
         self._writer.add_text("settings", "\n".join(f"    {k} = {v}" for k, v in self.settings.items()))
 
     def log(self, values: Mapping[str, float], step: int) -> None:
+        """Write numbers at a step."""
         for key, value in values.items():
             self._writer.add_scalar(key, value, step)
 
     def close(self, values: Mapping[str, float] | None) -> None:
+        """Write the test metrics and end."""
         self.log({f"test/{k}": v for k, v in (values or {}).items()}, self._step)
         self._writer.close()
 
@@ -96,10 +98,12 @@ class MLflow(Tracker):
             self._client.log_param(self._run, key, str(value)[:500])
 
     def log(self, values: Mapping[str, float], step: int) -> None:
+        """Write numbers at a step."""
         for key, value in values.items():
             self._client.log_metric(self._run, key, value, step=step)
 
     def close(self, values: Mapping[str, float] | None) -> None:
+        """Write the test metrics and end."""
         self.log({f"test/{k}": v for k, v in (values or {}).items()}, self._step)
         self._client.set_terminated(self._run, "FINISHED" if values is not None else "FAILED")
 
@@ -109,16 +113,18 @@ class Wandb(Tracker):
 
     def __init__(self, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
         super().__init__(name, folder, settings)
-        import wandb
+        import wandb  # type: ignore[import-not-found,unused-ignore]
 
         folder.mkdir(parents=True, exist_ok=True)
         mode = os.environ.get("WANDB_MODE", "offline")
         self._run = wandb.init(project="bnt", name=name, dir=str(folder), config=self.settings, mode=mode)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
+        """Write numbers at a step."""
         self._run.log(dict(values), step=step)
 
     def close(self, values: Mapping[str, float] | None) -> None:
+        """Write the test metrics and end."""
         for key, value in (values or {}).items():
             self._run.summary[f"test/{key}"] = value
         self._run.finish(exit_code=0 if values is not None else 1)

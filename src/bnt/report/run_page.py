@@ -1,0 +1,236 @@
+"""The page of one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.report import brain, cautions, commands, evidence, figures
+from bnt.report.explanations import edge_matrix, read_explanation
+from bnt.report.figures import shown_name
+from bnt.report.page import Page
+from bnt.training.config import RunConfig
+from bnt.training.run import RunResult, load_result
+
+
+def run_page(folder: Path) -> Page:
+    """Return the page of one finished run."""
+    result = load_result(folder)
+    config, report = result.config, result.report
+    cohort = evidence.look_up_cohort(config.cohort)
+    siblings = same_split(folder, config)
+    leak = evidence.leaks(folder, cohort)
+    page = Page(f"{config.model} predicts {config.label}", lead(result, siblings))
+    page.warnings(cautions.of_run(report, config.split, leak, in_study=siblings is not None))
+    page.notice(cautions.NOT_A_DEVICE)
+    glance(page, result, cohort, leak)
+    tested_once(page, result, cohort, siblings)
+    training(page, folder, config)
+    explained(page, folder, cohort)
+    again(page, folder, result)
+    return page
+
+
+def interval_text(metrics: dict[str, Any], name: str) -> str:
+    """Return a metric with its interval, where it has one, in words."""
+    low, high = metrics.get(f"{name}_ci", (np.nan, np.nan))
+    span = f" (95 % interval {low:.3f} to {high:.3f})" if np.isfinite([low, high]).all() else ""
+    return f"{metrics[name]:.3f}{span}"
+
+
+def lead(result: RunResult, siblings: pd.DataFrame | None) -> str:
+    """Return the result and what it must be held against, in two sentences."""
+    metrics, n = result.report["test"], result.report["n"]["test"]
+    metric = "r" if result.config.task.kind == "regression" else "auroc"
+    kind = " (mean of one class against the rest)" if "auroc" in metrics and "sensitivity" not in metrics else ""
+    text = f"{shown_name(metric)} {interval_text(metrics, metric)}{kind} on {n} test subjects, scored once."
+    if "n_positive" in metrics:
+        share = max(metrics["n_positive"], n - metrics["n_positive"]) / n
+        text += f" Guessing has an AUROC of 0.500; the larger class alone gives accuracy {share:.3f}, the model "
+        text += f"{metrics['accuracy']:.3f}."
+    elif metric == "r":
+        text += " Guessing has r = 0."
+    if siblings is not None and len(siblings) > 1:
+        others = siblings[siblings["model"] != Path(result.folder).name.split("--")[0]]
+        said = ", ".join(f"{m} {v:.3f}" for m, v in zip(others["model"], others.iloc[:, 1]))
+        text += f" Others on the same split: {said}."
+    return text
+
+
+def same_split(folder: Path, config: RunConfig) -> pd.DataFrame | None:
+    """Return what the study's other models scored on the same split and seed; None where there is no study."""
+    from bnt.experiments.results import run_table, score_name
+
+    study = folder.resolve().parent.parent
+    if not (study / "study.json").is_file():
+        return None
+    runs = run_table(study)
+    if runs.empty or folder.resolve().name not in set(runs["run"]):
+        return None
+    here = runs[(runs["split"] == config.split) & (runs["seed"] == config.seed)]
+    columns = [c for c in (score_name(runs), "accuracy", "sensitivity", "specificity", "mse") if c in here]
+    table = here[["variant", *columns, "n_parameters", "cpu_seconds"]]
+    return table.rename(columns={"variant": "model"}).reset_index(drop=True)
+
+
+def glance(page: Page, result: RunResult, cohort: evidence.Cohort, leak: str | None) -> None:
+    """Say what was done with whom."""
+    config, report = result.config, result.report
+    n, facts = report["n"], cohort.facts
+    page.heading("At a glance")
+    guard = {None: "passed before training", "": "no subject, group or scan on two sides (checked again)"}
+    page.facts(
+        [
+            ("Cohort", " · ".join(str(x) for x in (facts.get("source", {}).get("name", ""), config.cohort) if x)),
+            ("Brain", f"{config.n_rois} ROIs{' of ' + facts['atlas'] if facts.get('atlas') else ''}, {config.kind}"),
+            ("Split", f"{config.split} · {n['train']} training, {n['validation']} validation, {n['test']} test"),
+            ("Leak guard", guard.get(leak, "LEAK")),
+            ("Recipe", f"{config.recipe_name}, seed {config.seed}"),
+            ("Parameters", f"{report['n_parameters']:,}"),
+            ("Time", f"{report['seconds']:,.1f} s, {report['cpu_seconds']:,.1f} s of processor time"),
+            ("Memory", f"{report['peak_memory_mb']:,} MB at the most"),
+        ]
+    )
+    counts = evidence.parts_by_class(result.folder, cohort, config.label)
+    if counts is not None:
+        page.table(counts, f"Subjects by part and {config.label}, and the number of sites in each part.", "parts")
+    ids = set(pd.read_csv(result.folder / "splits.csv", dtype=str)["participant_id"])
+    sites = evidence.sites_by_class(cohort, config.label, ids)
+    if sites is not None:
+        page.table(sites, f"Subjects of all parts by site and {config.label}.", "sites-by-class")
+
+
+def metric_table(metrics: dict[str, Any]) -> pd.DataFrame:
+    """Return a run's metrics as rows."""
+    rows = []
+    for name, value in metrics.items():
+        if name.endswith("_ci") or name in ("n", "n_positive"):
+            continue
+        low, high = metrics.get(f"{name}_ci", (np.nan, np.nan))
+        rows.append({"metric": shown_name(name), "value": value, "95 % from": low, "to": high})
+    return pd.DataFrame(rows)
+
+
+def tested_once(page: Page, result: RunResult, cohort: evidence.Cohort, siblings: pd.DataFrame | None) -> None:
+    """Show what the test part said."""
+    config, report = result.config, result.report
+    test = result.predictions[result.predictions["part"] == "test"]
+    page.heading("Result")
+    positive = report["positive_class"]
+    who = "" if positive is None else f" Positive is {config.label} = {cohort.class_name(config.label, positive)}."
+    caption = f"Test metrics with 95 % intervals (AUROC: DeLong; proportions: Wilson; r: Fisher).{who}"
+    page.table(metric_table(report["test"]), caption, "test-metrics")
+    if siblings is not None and len(siblings) > 1:
+        shown = siblings.rename(columns={c: shown_name(c) for c in siblings.columns})
+        shown = shown.rename(columns={"n parameters": "parameters", "cpu seconds": "CPU s"})
+        page.table(shown, "The study's models on the same split and seed.", "same-split", siblings)
+    binary = evidence.binary_columns(test)
+    if binary is not None and 0 < binary[0].sum() < len(binary[0]):
+        curve = pd.DataFrame({"positive": binary[0].astype(int), "probability": binary[1]})
+        both = {config.model: binary}
+        page.pair(
+            [
+                (figures.roc_curves(both), "ROC curve of the test part; the dotted line is chance.", curve, "roc"),
+                (
+                    figures.calibration_curves(both),
+                    "Calibration: on the dotted line, a probability means what it says. Bars are 95 % intervals.",
+                    curve,
+                    "calibration",
+                ),
+            ]
+        )
+        sites = evidence.per_site_table(test)
+        if len(sites) > 1:
+            page.figure(
+                figures.per_site_plot(sites),
+                "AUROC of the test subjects of each site (their number in brackets), with 95 % intervals; few "
+                "subjects make wide ones. Sites with one class only are left out; the dotted line is chance.",
+                sites,
+                "sites",
+            )
+    elif config.task.kind == "regression":
+        page.figure(
+            figures.predicted_scores(test["label"].to_numpy(float), test["predicted"].to_numpy(float), config.label),
+            "Predicted against true score of each test subject; the dotted line is a perfect prediction.",
+            test[["label", "predicted"]],
+            "scores",
+        )
+
+
+def training(page: Page, folder: Path, config: RunConfig) -> None:
+    """Show the epochs, where there are any."""
+    lines = evidence.read_lines(folder)
+    if not lines:
+        return
+    page.heading("Training")
+    name = "validation AUROC" if config.task.kind == "classification" else "validation squared error"
+    table = pd.DataFrame(lines)
+    page.pair(
+        [
+            (figures.loss_curve(lines), "Training loss by epoch, one line a stage of training.", table, "loss"),
+            (
+                figures.score_curve(lines, name),
+                "Score of the validation part by epoch; a ring marks the epoch whose weights were tested.",
+                table,
+                "validation",
+            ),
+        ]
+    )
+
+
+def explained(page: Page, folder: Path, cohort: evidence.Cohort) -> None:
+    """Show what ``bnt explain`` left in the run's folder."""
+    found = read_explanation(folder / "explain")
+    if found is None:
+        return
+    page.heading("What the model saw")
+    for text in found.sentences:
+        page.paragraph(text)
+    page.warnings(found.warnings)
+    places = brain.coordinates(cohort.rois)
+    matrix = None if found.edges is None or cohort.rois is None else edge_matrix(found.edges, cohort.rois)
+    if matrix is not None and places is not None and found.edges is not None and np.any(matrix):
+        data = found.edges.to_csv(index=False)
+        drawn = "glass_brain" in " ".join(p.name for p in found.pictures)
+        if not drawn:
+            page.figure(
+                brain.glass_brain(matrix, places),
+                f"The {brain.N_EDGES} connections that moved the prediction most, from three sides. Red pushes "
+                "towards the positive class, blue away from it.",
+                found.edges,
+                "glass-brain",
+            )
+        page.frame(
+            brain.connectome_html(matrix, places),
+            f"The same {brain.N_EDGES} connections in three dimensions: drag to turn, scroll to zoom.",
+            data,
+            "connectome",
+        )
+    for picture in found.pictures:
+        page.picture(picture.png, picture.caption, picture.data, f"explain-{picture.name}")
+    if found.left_out:
+        page.paragraph(f"{found.left_out} more pictures are in {folder / 'explain'}.", soft=True)
+
+
+def again(page: Page, folder: Path, result: RunResult) -> None:
+    """Say how to repeat the run to the same bits."""
+    config, report = result.config, result.report
+    page.heading("How to make it again")
+    page.paragraph("Same versions, same thread count, same device: the same weights, bit by bit.")
+    above = folder.resolve().parent.parent / "study.json"
+    table = json.loads(above.read_text())["protocol"] if above.is_file() else config.split.partition(":")[0]
+    page.code(commands.train_command(config, table))
+    saved = commands.split_table({config.split.rpartition(":")[2] or "run": folder})
+    if saved is not None:
+        page.file(
+            saved.to_csv(index=False),
+            "splits.csv",
+            "Who was in which part (0 training, 1 validation, 2 test); --protocol takes this table as well:",
+        )
+    page.file((folder / "config.toml").read_text(), "config.toml", "Every setting of the run:", "text/plain")
+    lines = [f"{k} {v}" for k, v in report["versions"].items()]
+    page.code("\n".join([*lines, f"weights sha256 {report['weights_sha256']}", f"data sha256 {config.data_sha256}"]))
