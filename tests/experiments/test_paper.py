@@ -118,6 +118,12 @@ def test_figure4_and_difference_share_their_runs_and_agree(plan):
     second = plan(splits=2, out=made.out / "difference", together=True)
     scores, text = check_files(reproduce("difference", second), "difference")
     assert any("All 4 runs are done" in line for line in second.lines)
+    # d again from the table of the figure's kind: mean over splits of P gives a d that is not above the mean of d.
+    pooled = table.pivot_table(index=["centres", "roi", "cluster"], columns="class", values="p")
+    d = (pooled[0] - pooled[1]).abs().groupby("centres").mean()
+    for start in ("random", "orthonormal"):
+        assert d[start] <= scores[start].mean() + 1e-6
+    assert (scores[["random_chance", "orthonormal_chance"]] > 0).all(axis=None)
     assert len(scores) == 2
     assert "0.085 ± 0.015" in text
     assert "Nadeau-Bengio" in text

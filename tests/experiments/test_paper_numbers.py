@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bnt.experiments.paper import printed
-from bnt.experiments.paper.assignment_runs import difference_score
 from bnt.experiments.paper.figure3b import own_and_other
 from bnt.experiments.paper.parameters import count, number
 from bnt.explain.rois import Networks
@@ -92,15 +91,6 @@ def test_counts_that_fit_round_to_what_is_printed():
             text = table.loc[name, f"printed_V{v}"]
             digits = len(re.match(r"\d+\.(\d+)M", text).group(1))
             assert round(table.loc[name, f"V{v}"] / 1e6, digits) == pytest.approx(number(text) / 1e6)
-
-
-def test_difference_score_is_the_mean_absolute_difference():
-    p = np.random.default_rng(0).random((2, 5, 3))
-    total = 0.0
-    for node in range(5):
-        for k in range(3):
-            total += abs(p[0, node, k] - p[1, node, k])
-    assert difference_score(p) == pytest.approx(total / 15)
 
 
 def test_attention_within_networks_is_told_from_attention_between_them():

@@ -61,7 +61,7 @@ Made by `bnt theory`. Every number on this page is computed by that command and 
 **In short.** Theorem 3.1 is false as it is stated: for the paper's formula and unit centres, the regular simplex is
 better than orthonormal centres, and for two centres opposite ones are best. It is true for the formula in the
 released code (exactly for K = 2, numerically for more), and, as far as we can find, for the paper's formula among
-centres whose mean cosine is not negative. Theorem 3.2 is a heuristic: three of its steps do not hold.
+centres whose mean cosine is not negative. Theorem 3.2 is a heuristic: none of the five steps below holds as it is written.
 
 ## Theorem 3.1
 

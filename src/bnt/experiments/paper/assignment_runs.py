@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.looking import assignments, mean_over, tested_rows
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import FIGURE4_CLUSTERS
+from bnt.explain.clusters import class_means, difference_score, member_assignments
+from bnt.explain.opening import part_rows
+from bnt.training.trained import TrainedRun
 
 STARTS = ("random", "orthonormal")
+N_PERMUTATIONS = 200
 
 
 def run_both(plan: Plan) -> Outcome:
@@ -23,37 +28,41 @@ def run_both(plan: Plan) -> Outcome:
     return run_grid(plan, variants, reference="random", folder=folder)
 
 
-def class_names(plan: Plan) -> tuple[object, object]:
-    """Return the two classes, the positive one last."""
-    first, last = np.unique(plan.cohort.labels(plan.label)).tolist()
-    return first, last
+def tested_assignments(plan: Plan, outcome: Outcome, run: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return who was tested in a run, as positions, and their assignments by each of its networks, (n, V, K)."""
+    folder = outcome.folder / "runs" / run
+    rows = part_rows(folder, plan.cohort, "test")
+    return rows, member_assignments(TrainedRun(folder), plan.cohort, rows)
 
 
-def mean_assignments(plan: Plan, outcome: Outcome) -> dict[str, dict[str, np.ndarray]]:
-    """Return, for each start and split, the mean P of the test subjects of each class, (2, V, K)."""
+def mean_assignments(plan: Plan, outcome: Outcome) -> dict[str, np.ndarray]:
+    """Return, for each start, the mean P of the test subjects of each class over splits, (2, V, K).
+
+    Clusters have no order of their own, but the frozen centres of one seed are the same in every split: one
+    seed and its first network are averaged.
+    """
     y = plan.cohort.labels(plan.label)
-    found: dict[str, dict[str, np.ndarray]] = {}
+    found = {}
     for start in STARTS:
-        found[start] = {}
-        for run in outcome.runs[outcome.runs["variant"] == start].itertuples():
-            folder = outcome.folder / "runs" / str(run.run)
-            tested = tested_rows(folder, plan.cohort)
-            classes = [y[tested] == name for name in class_names(plan)]
-            found[start][f"{run.split}/{run.seed}"] = mean_over(folder, plan.cohort, tested, assignments, classes)
+        chosen = outcome.runs[(outcome.runs["variant"] == start) & (outcome.runs["seed"] == plan.seeds[0])]
+        each = []
+        for run in chosen["run"]:
+            rows, members = tested_assignments(plan, outcome, run)
+            each.append(class_means(members[0], y[rows]))
+        if each:
+            found[start] = np.mean(each, axis=0)
     return found
 
 
-def difference_score(p: np.ndarray) -> float:
-    """Return d, the mean absolute difference of two classes' mean assignments, from (2, V, K)."""
-    return float(np.abs(p[0] - p[1]).mean())
-
-
-def difference_table(found: dict[str, dict[str, np.ndarray]]) -> pd.DataFrame:
-    """Return one row a split with the score of each start."""
-    splits = list(dict.fromkeys(name for each in found.values() for name in each))
-    return pd.DataFrame(
-        [
-            {"split": s, **{k: difference_score(each[s]) if s in each else np.nan for k, each in found.items()}}
-            for s in splits
-        ]
-    )
+def difference_table(plan: Plan, outcome: Outcome) -> pd.DataFrame:
+    """Return one row a split: the score of each start, and what it would be for classes permuted within sites."""
+    y = plan.cohort.labels(plan.label)
+    found: dict[str, dict[str, Any]] = {}
+    for run in outcome.runs[outcome.runs["variant"].isin(STARTS)].itertuples():
+        rows, members = tested_assignments(plan, outcome, str(run.run))
+        scores = [difference_score(p, y[rows], plan.cohort.sites[rows], n_permutations=N_PERMUTATIONS) for p in members]
+        row = found.setdefault(f"{run.split}/{run.seed}", {"split": run.split, "seed": run.seed})
+        row[str(run.variant)] = float(np.mean([s.d for s in scores]))
+        row[f"{run.variant}_chance"] = float(np.mean([s.null_mean for s in scores]))
+    columns = ["split", "seed", *STARTS, *(f"{start}_chance" for start in STARTS)]
+    return pd.DataFrame(list(found.values())).reindex(columns=columns)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.assignment_runs import STARTS, difference_table, mean_assignments, run_both
+from bnt.experiments.paper.assignment_runs import STARTS, difference_table, run_both
 from bnt.experiments.paper.drawing import beside_figure
 from bnt.experiments.paper.plan import Plan
 from bnt.experiments.paper.printed import DIFFERENCE, show
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOTES = """
-d is the mean over ROIs and clusters of |mean P of one class - mean P of the other| on the test part. Means over
-different numbers of subjects differ by chance too: d is not zero for a network that learned nothing.
+d is the mean over ROIs and clusters of |mean P of one class - mean P of the other| on the test part. Two groups of the
+same kind differ by chance too: that level is d after the classes were permuted within sites, and the paper does not
+give it. A larger d with a larger chance level is no better told apart.
 """
 
 
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Score both starts on every split and return table, Markdown and figure."""
     outcome = run_both(plan)
-    table = difference_table(mean_assignments(plan, outcome))
+    table = difference_table(plan, outcome)
     printed = DIFFERENCE[plan.dataset]
+    each = table.groupby("split", sort=False).mean(numeric_only=True)  # over seeds
     ours = {}
-    for start in STARTS:
-        found = summarise(table[start].tolist())
-        ours[start] = (found.mean, found.sd)
-    pairs = table[list(STARTS)].dropna()
+    for column in (*STARTS, *(f"{start}_chance" for start in STARTS)):
+        found = summarise(each[column].tolist())
+        ours[column] = (found.mean, found.sd)
+    pairs = each[list(STARTS)].dropna()
     orthonormal, random = pairs["orthonormal"].tolist(), pairs["random"].tolist()
     corrected = paired_test(orthonormal, random, overlap(outcome.runs))
     plain = paired_test(orthonormal, random)
@@ -45,7 +47,10 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         )
     text = (
         f"# Difference score of the assignments of `{plan.model}`, K = 4\n\n"
-        + rows(["centres", "paper", "ours"], [[s, show(printed[s], 3), show(ours[s], 3)] for s in STARTS])
+        + rows(
+            ["centres", "paper", "ours", "ours by chance"],
+            [[s, show(printed[s], 3), show(ours[s], 3), show(ours[f"{s}_chance"], 3)] for s in STARTS],
+        )
         + verdict
         + ".\n"
         + circumstances(plan, outcome)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.looking import first_attention, mean_over, tested_rows
 from bnt.experiments.paper.plan import Plan, run_grid
 from bnt.experiments.paper.texts import circumstances, rows
+from bnt.explain.attention import mean_attention
+from bnt.explain.opening import part_rows
 from bnt.explain.rois import UNASSIGNED, Networks
 from bnt.report.figures import canvas, styled
+from bnt.training.trained import TrainedRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,9 +37,8 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     each = []
     for name in outcome.runs.loc[outcome.runs["variant"] == plan.model, "run"]:
         folder = outcome.folder / "runs" / name
-        tested = tested_rows(folder, plan.cohort)
-        everyone = [np.ones(len(tested), dtype=bool)]
-        each.append(mean_over(folder, plan.cohort, tested, first_attention, everyone)[0])
+        tested = part_rows(folder, plan.cohort, "test")
+        each.append(mean_attention(TrainedRun(folder), plan.cohort, tested).matrix(layer=0))
     attention = np.mean(each, axis=0)  # (V, V)
     networks = networks_of(plan)
     table = block_table(attention, networks)

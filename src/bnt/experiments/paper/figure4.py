@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.experiments.paper.assignment_runs import STARTS, class_names, difference_score, mean_assignments, run_both
+from bnt.experiments.paper.assignment_runs import STARTS, mean_assignments, run_both
 from bnt.experiments.paper.plan import Plan
 from bnt.experiments.paper.printed import DIFFERENCE
 from bnt.experiments.paper.texts import circumstances, rows, skipped
@@ -26,15 +26,8 @@ mean over ROIs of the largest P; 0.25 means that ROIs form no groups.
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Train with both starts, average P, and return table, Markdown and figure."""
     outcome = run_both(plan)
-    each = mean_assignments(plan, outcome)
-    # Clusters have no order of their own, but the frozen centres of one seed are the same in every split.
-    ending = f"/{plan.seeds[0]}"
-    mean = {
-        start: np.mean([p for name, p in found.items() if name.endswith(ending)], axis=0)
-        for start, found in each.items()
-        if found
-    }
-    classes = class_names(plan)
+    mean = mean_assignments(plan, outcome)
+    classes = np.unique(plan.cohort.labels(plan.label)).tolist()
     table = pd.DataFrame(
         [
             {"centres": start, "class": name, "roi": roi + 1, "cluster": k + 1, "p": float(p[c, roi, k])}
@@ -46,7 +39,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     )
     printed = DIFFERENCE[plan.dataset]
     body = [
-        [start, f"{printed[start][0]:.3f}", f"{difference_score(p):.3f}", f"{p.max(axis=2).mean():.3f}"]
+        [start, f"{printed[start][0]:.3f}", f"{np.abs(p[0] - p[1]).mean():.3f}", f"{p.max(axis=2).mean():.3f}"]
         for start, p in mean.items()
     ]
     text = (
