@@ -24,6 +24,7 @@ class Board:
     def __init__(self) -> None:
         self._started = self._last = time.monotonic()
         self._earlier: int | None = None
+        self._done = 0
         self._live: Any = None
 
     def __enter__(self) -> Board:
@@ -46,8 +47,9 @@ class Board:
         from bnt.experiments.engine import last_line
 
         now = time.monotonic()
-        if self._earlier is None:  # what was done before this command began says nothing about its speed
+        if self._earlier is None or done < self._done:  # a new list of runs; what was done before it has no speed
             self._earlier, self._started = done, now
+        self._done = done
         here = done - self._earlier
         head = f"{done} of {total} runs done"
         head += f" ({self._earlier} earlier)" if self._earlier else ""

@@ -14,6 +14,7 @@ COMMANDS = {
     "split": "make, check and save splits as a table of subjects",
     "train": "one run: train, select on validation, test once",
     "compare": "a fair comparison of models on shared splits, with statistics",
+    "tune": "search a model's settings inside the training part: the paper's grid, or freely",
     "reproduce": "a table or figure of the paper, the printed numbers beside ours",
     "predict": "probabilities for new subjects from a finished run",
     "report": "one self-contained HTML page about a run or a study",

@@ -138,9 +138,9 @@ class Study:
                 raise BadInput(f"{job.variant.name} on {job.split_name} and {other} would share the folder {job.name}.")
         for variant in self.variants:
             check_options(configure(self.job(variant, *self.splits[0], self.seeds[0]), self.cohort)[1])
-        return [job for job in jobs if not self._is_there(job)]
+        return [job for job in jobs if not self.is_finished(job)]
 
-    def _is_there(self, job: Job) -> bool:
+    def is_finished(self, job: Job) -> bool:
         """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
         from bnt.training.config import read_config
 

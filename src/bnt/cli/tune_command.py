@@ -1,0 +1,132 @@
+"""Tune a model inside the training part: the paper's grid (appendix F), or a free search with Optuna.
+
+Settings are compared on validation subjects; the test part is scored once, with the chosen setting, beside the model
+as it is. Given again after an interruption it goes on. STUDY then holds trials.csv, chosen.csv and the study's tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``bnt tune``."""
+
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """The cohort's folder."""
+    out: Path
+    """The study's folder."""
+    model: str = "bnt"
+    """A model of `bnt models`, perhaps with options that are not searched: "vanilla:readout=mean"."""
+    search: Literal["grid", "free"] = "grid"
+    """The paper's grid, or Optuna (extra [hpo])."""
+    trials: int = 20
+    """Trials a split of a free search."""
+    splits: int = 1
+    """How many splits; each is tuned on its own."""
+    split_names: tuple[str, ...] = ()
+    """Columns of a table of splits to use."""
+    protocol: str = "site-stratified"
+    """Who is trained, selected and tested on: site-stratified, random, kfold, leave-one-site-out, released,
+    or a table of splits."""
+    split_seed: int = 0
+    """Seed of the splits (not for a table)."""
+    seed: int = 0
+    """Seed of training and of the search."""
+    label: str = "diagnosis"
+    """Column of participants.tsv to predict."""
+    task: Literal["auto", "classification", "regression"] = "auto"
+    """Whether the label is a class or a score."""
+    recipe: str = "default"
+    """How networks are trained: default, paper or released."""
+    change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Fields of the recipe to change, for example epochs=20."""
+    baseline: bool = True
+    """Test the model as it is beside the tuned one."""
+    engine: Literal["local", "ray"] = "local"
+    """Processes of this machine, or a Ray cluster."""
+    jobs: int = 0
+    """Processes at a time (local); 0 is one a core."""
+    threads: int = 1
+    """CPU threads of each run."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    address: str | None = None
+    """Address of the Ray cluster; none starts one here."""
+
+
+def run(options: Options) -> int:
+    """Search, choose on validation, test once, and print what was found."""
+    import pandas as pd
+
+    from bnt.cli.board import Board
+    from bnt.cli.compare_command import process_count
+    from bnt.cli.values import parse_settings
+    from bnt.cli.variants import parse_variant
+    from bnt.cohort import load_cohort
+    from bnt.experiments.tuning import Tuning
+    from bnt.progress import say
+    from bnt.splits import named_splits
+
+    cohort = load_cohort(options.cohort)
+    base = parse_variant(options.model, options.recipe, parse_settings(options.change, "--change"))
+    splits = named_splits(
+        cohort,
+        options.label,
+        options.protocol,
+        n_splits=options.splits,
+        names=options.split_names,
+        seed=options.split_seed,
+    )
+    tuning = Tuning(
+        options.out,
+        cohort,
+        options.label,
+        base,
+        splits,
+        search=options.search,
+        n_trials=options.trials,
+        baseline=options.baseline,
+        seed=options.seed,
+        task=options.task,
+        protocol=options.protocol,
+        threads=options.threads,
+        device=options.device,
+    )
+    say(f"{tuning.n_trials()} trials over {len(splits)} split{'s' if len(splits) != 1 else ''} ({tuning.source}).")
+    processes = process_count(options.jobs, options.threads)
+    with Board() as board:
+        failures = tuning.run(engine=options.engine, n_processes=processes, address=options.address, watch=board)
+    trials = pd.read_csv(options.out / "trials.csv")
+    print(trial_table(trials))
+    for setting, reason in (
+        trials[trials["status"] == "impossible"].groupby("setting", sort=False)["reason"].first().items()
+    ):
+        print(f"impossible: {setting}: {reason}")
+    chosen = pd.read_csv(options.out / "chosen.csv")
+    for _, row in chosen.iterrows():
+        print(f"chosen on {row['split']}: {row['setting']} (validation {row['validation_score']:.3f})")
+    if (options.out / "summary.md").is_file():
+        print("\nTested once:\n\n" + (options.out / "summary.md").read_text())
+    print(f"Tables: {options.out}/trials.csv, chosen.csv, summary.csv.  Page: bnt report {options.out}")
+    for name, reason in failures.items():
+        print(f"failed: {name}: {reason}")
+    return 1 if failures else 0
+
+
+def trial_table(trials: pd.DataFrame) -> str:
+    """Return the settings and their mean validation score over splits, best first, ten at most."""
+    done = trials[trials["status"] == "done"]
+    means = done.groupby("setting", sort=False)["validation_score"].agg(["mean", "count"])
+    means = means.sort_values("mean", ascending=False, kind="stable").head(10)
+    lines = ["| setting | validation score | splits |", "|---|---|---|"]
+    lines += [f"| {setting} | {row['mean']:.4f} | {row['count']:.0f} |" for setting, row in means.iterrows()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,248 @@
+"""Tuning inside the training part: settings are chosen on validation subjects, the test part is scored once.
+
+For a split (train, validation, test) every trial is a run of its own: a part of ``train`` is held back to select the
+epoch, the rest is trained on, and the trial is scored on ``validation``. No trial sees ``test``. The setting with the
+best score is then trained on ``train``, selected on ``validation`` and tested, once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort.atomic import write_atomic
+from bnt.errors import BadInput
+from bnt.experiments.engine import Outcome, Watcher, run_jobs
+from bnt.experiments.job import Job, Split, Variant, check_options, configure
+from bnt.experiments.locks import held
+from bnt.experiments.results import read_report, run_table, write_tables
+from bnt.experiments.searches import Search, make_search
+from bnt.experiments.study import Study
+from bnt.experiments.tuning_grids import Setting, setting_name
+from bnt.splits.shuffle import thinned
+from bnt.splits.strata import classes_of, strata_of, units_of
+
+PREFIX = "recipe."
+
+
+def inner_split(cohort: Cohort, label: str, split: Split, seed: int = 0) -> Split:
+    """Return the split of a trial: a part of the training part to select on, scored on the validation part.
+
+    Sites and classes are shared out as in the outer split; groups and repeated scans stay together.
+    """
+    train, val, _ = (np.asarray(part) for part in split)
+    classes = classes_of(cohort, label)
+    n_select = min(len(val), max(1, len(train) // 4))
+    rng = np.random.default_rng([seed, len(train)])
+    strata = strata_of(cohort.sites, classes)
+    fitted = thinned(train, len(train) - n_select, units_of(cohort), strata, classes, rng)
+    return fitted, np.setdiff1d(train, fitted), val
+
+
+def with_setting(base: Variant, setting: Setting, name: str) -> Variant:
+    """Return a variant with some options and fields of the recipe changed."""
+    recipe = {k.removeprefix(PREFIX): v for k, v in setting.items() if k.startswith(PREFIX)}
+    options = {k: v for k, v in setting.items() if not k.startswith(PREFIX)}
+    return replace(base, name=name, options={**base.options, **options}, recipe=replace(base.recipe, **recipe))
+
+
+@dataclass
+class Trial:
+    """One setting on one split: how it went, and its score on the validation part."""
+
+    split: str
+    number: int
+    setting: Setting
+    job: Job
+    status: str = "waiting"
+    score: float = float("nan")
+    reason: str = ""
+
+
+def score_of(report: dict[str, Any]) -> float:
+    """Return what trials are compared by, higher is better: AUROC, or minus the squared error."""
+    found = report["test"]
+    return float(found["auroc"]) if "auroc" in found else -float(found["mse"])
+
+
+class Tuning:
+    """A search in one folder: ``trials/``, ``trials.csv``, ``chosen.csv``, and the study of the chosen settings.
+
+    Parameters
+    ----------
+    folder, cohort, label, splits, settings
+        As for :class:`~bnt.experiments.study.Study`; ``settings`` are its further keywords.
+    base : Variant
+        The model, its recipe and the options that are not searched.
+    search : {"grid", "free"}
+        The paper's grid, or Optuna.
+    n_trials : int
+        Trials a split of a free search.
+    baseline : bool
+        Whether the model as it is, untuned, is tested beside the tuned one.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        cohort: Cohort,
+        label: str,
+        base: Variant,
+        splits: Sequence[tuple[str, Split]],
+        *,
+        search: str = "grid",
+        n_trials: int = 20,
+        baseline: bool = True,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        self.folder, self.base, self.seed = Path(folder), base, seed
+        tuned = replace(base, name=f"{base.name}-tuned")
+        variants = [tuned, replace(base, name=f"{base.name}-default")][: 2 if baseline else 1]
+        self.study = Study(folder, cohort, label, variants, splits, seeds=(seed,), **settings)
+        inner = [(name, inner_split(cohort, label, split)) for name, split in splits]
+        self.inner = Study(self.folder / "trials", cohort, label, [base], inner, seeds=(seed,), **settings)
+        self.searches: dict[str, Search] = {
+            name: make_search(search, base.model, n_trials, seed=[seed, k]) for k, (name, _) in enumerate(splits)
+        }
+        self.trials: list[Trial] = []
+
+    @property
+    def source(self) -> str:
+        """Where the settings come from."""
+        return next(iter(self.searches.values())).source
+
+    def n_trials(self) -> int:
+        """Return how many trials there will be, impossible ones included."""
+        return sum(search.n_trials for search in self.searches.values())
+
+    def run(self, *, watch: Watcher | None = None, **engine: Any) -> Outcome:
+        """Run the trials, choose, test the chosen settings once, write the tables; return the failures.
+
+        Given again after any interruption it ends at the same numbers: each finished trial is read, not run.
+        """
+        try:
+            (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+            (self.folder / "trials" / "runs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
+        with held(self.folder / ".lock", wait=5.0):
+            failures = self._search(watch, engine)
+            chosen = self._choose()
+            self._write_trials()
+            finals = self._finals(chosen)
+            failures |= run_jobs([j for j in finals if not self.study.is_finished(j)], watch=watch, **engine)
+            self._write_study()
+            self._write_chosen(chosen)
+            for folder in (self.folder, self.folder / "trials"):
+                shutil.rmtree(folder / "locks", ignore_errors=True)
+        return failures
+
+    def _search(self, watch: Watcher | None, engine: dict[str, Any]) -> Outcome:
+        """Ask every split's search for settings, run them, tell the scores, until no one asks for more."""
+        failures: Outcome = {}
+        while True:
+            asked = [
+                self._trial(name, split, number, setting)
+                for name, split in self.inner.splits
+                for number, setting in self.searches[name].ask()
+            ]
+            if not asked:
+                return failures
+            jobs = {t.job.folder: t.job for t in asked if t.status == "waiting" and not self.inner.is_finished(t.job)}
+            found = run_jobs(list(jobs.values()), watch=watch, **engine)
+            failures |= found
+            for trial in asked:
+                if trial.status == "waiting":
+                    reason = found.get(trial.job.name, "")
+                    trial.status, trial.reason = ("failed", reason) if reason else ("done", "")
+                    trial.score = float("nan") if reason else score_of(read_report(Path(trial.job.folder)))
+                self.searches[trial.split].tell(trial.number, trial.score)
+            self.trials += asked
+            self._write_trials()
+
+    def _trial(self, name: str, split: Split, number: int, setting: Setting) -> Trial:
+        """Return one trial, waiting; or impossible, where the model cannot be made with its setting."""
+        job = self.inner.job(with_setting(self.base, setting, setting_name(setting)), name, split, self.seed)
+        trial = Trial(name, number, setting, job)
+        try:
+            check_options(configure(job, self.inner.cohort)[1])
+        except BadInput as error:
+            trial.status, trial.reason = "impossible", str(error)
+        return trial
+
+    def _choose(self) -> dict[str, Trial]:
+        """Return the best trial of each split on validation; the earliest on ties."""
+        chosen: dict[str, Trial] = {}
+        for trial in self.trials:
+            best = chosen.get(trial.split)
+            if np.isfinite(trial.score) and (best is None or trial.score > best.score):
+                chosen[trial.split] = trial
+        if not chosen:
+            why = next((f" ({t.reason})" for t in self.trials if t.reason), "")
+            raise BadInput(f"No trial of {self.base.name} could be scored{why}.")
+        return chosen
+
+    def _finals(self, chosen: dict[str, Trial]) -> list[Job]:
+        """Return the runs that are tested: the chosen setting of each split and, beside it, the model as it is."""
+        jobs = []
+        for name, split in self.study.splits:
+            for variant in self.study.variants:
+                if variant.name.endswith("-tuned"):
+                    if name not in chosen:
+                        continue
+                    variant = with_setting(variant, chosen[name].setting, variant.name)
+                jobs.append(self.study.job(variant, name, split, self.seed))
+        return jobs
+
+    def _write_trials(self) -> None:
+        rows = [
+            {
+                "split": t.split,
+                "trial": t.number,
+                "setting": setting_name(t.setting),
+                "status": t.status,
+                "validation_score": t.score,
+                "run": t.job.name if t.status != "impossible" else "",
+                "reason": t.reason,
+            }
+            for t in self.trials
+        ]
+        write_atomic(self.folder / "trials.csv", pd.DataFrame(rows).to_csv(index=False))
+
+    def _write_study(self) -> None:
+        """Describe the tested runs as a study, for its tables and for ``bnt report``."""
+        about = {"search": self.source, "variants": [asdict(v) for v in self.study.variants]}
+        write_atomic(
+            self.folder / "study.json", json.dumps(self.study.description() | about, indent=2, default=str) + "\n"
+        )
+
+    def _write_chosen(self, chosen: dict[str, Trial]) -> None:
+        runs = run_table(self.folder)
+        if len(runs):
+            names = runs["variant"].unique().tolist()
+            write_tables(self.folder, next((n for n in names if n.endswith("-default")), names[0]))
+        rows = []
+        for name, trial in chosen.items():
+            row: dict[str, Any] = {
+                "split": name,
+                "setting": setting_name(trial.setting),
+                "validation_score": trial.score,
+                "n_trials": sum(t.split == name and t.status == "done" for t in self.trials),
+            }
+            for variant in self.study.variants:
+                found = runs[(runs["split"] == name) & (runs["variant"] == variant.name)] if len(runs) else runs
+                kind = variant.name.rpartition("-")[2]
+                for metric in ("auroc", "accuracy", "r", "mse"):
+                    if metric in found and len(found):
+                        row[f"test_{metric}_{kind}"] = found[metric].iloc[0]
+            rows.append(row)
+        write_atomic(self.folder / "chosen.csv", pd.DataFrame(rows).to_csv(index=False))

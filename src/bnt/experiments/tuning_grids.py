@@ -1,0 +1,119 @@
+"""What ``bnt tune`` searches: the paper's grids and our own ranges, as plain data.
+
+Names with ``recipe.`` before them are fields of the recipe; the others are options of the model. Where several names
+share a cell they are set together.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from bnt.errors import BadInput
+
+Setting = dict[str, Any]
+
+APPENDIX_F = "Kan et al. 2022, appendix F"
+FIGURE_3A = "Kan et al. 2022, figure 3a (its number of clusters; appendix F has no grid for BNT)"
+OURS = "ours"
+
+# Each axis is a list of settings, one a cell; the grid is their product.
+PAPER_GRIDS: dict[str, tuple[str, list[list[Setting]]]] = {
+    "bnt": (FIGURE_3A, [[{"n_clusters": k} for k in (2, 3, 4, 5, 10, 50, 100)]]),
+    "vanilla": (APPENDIX_F, [[{"n_layers": n} for n in (1, 2, 3)], [{"n_heads": n} for n in (2, 4, 6)]]),
+    "brainnetcnn": (APPENDIX_F, [[{"dropout": p} for p in (0.3, 0.5, 0.7)]]),
+    "braingb": (
+        APPENDIX_F,
+        [
+            [{"readout": name} for name in ("mean", "max", "concat")],
+            [{"message": name} for name in ("edge_weighted", "node_edge_concat", "node_concat")],
+        ],
+    ),
+    "braingnn": (
+        APPENDIX_F,
+        [[{"recipe.lr": r} for r in (0.01, 0.005, 0.001)], [{"feature_dim": d} for d in (100, 200)]],
+    ),
+    "fbnetgen": (APPENDIX_F, [[{"encoder": name} for name in ("cnn", "gru")], [{"hidden": h} for h in (8, 12, 16)]]),
+    # "the number of LPE and GT transformer layers {1, 2}": read as one number each; one number of heads for both
+    "san": (
+        APPENDIX_F,
+        [
+            [{"lpe_dim": d, "recipe.epochs": 50} for d in (4, 8, 16)],
+            [{"lpe_layers": n} for n in (1, 2)],
+            [{"n_layers": n} for n in (1, 2)],
+            [{"n_heads": n, "lpe_heads": n} for n in (2, 4)],
+        ],
+    ),
+    "graphormer": (APPENDIX_F, [[{"n_layers": n} for n in (1, 2)], [{"width": d} for d in (256, 512)]]),
+    "svm": (OURS, [[{"C": 10.0**e} for e in range(-4, 3)]]),
+    "logistic": (OURS, [[{"C": 10.0**e} for e in range(-4, 3)]]),
+    "tangent-logistic": (OURS, [[{"C": 10.0**e} for e in range(-4, 3)]]),
+    "ridge": (OURS, [[{"penalty": 10.0**e} for e in range(-3, 4)]]),
+}
+
+# kind, then low and high, or the choices
+Range = tuple[str, Any, Any] | tuple[str, tuple[Any, ...]]
+
+TRAINING: dict[str, Range] = {
+    "recipe.lr": ("log", 1e-5, 3e-3),
+    "recipe.weight_decay": ("log", 1e-6, 1e-2),
+    "recipe.mixup": ("choice", (0.0, 0.2, 1.0)),
+}
+
+FREE_RANGES: dict[str, dict[str, Range]] = {
+    "bnt": {
+        "n_layers": ("int", 1, 3),
+        "n_heads": ("choice", (1, 2, 4, 8)),
+        "n_clusters": ("choice", (2, 4, 10, 50, 100)),
+        "dropout": ("float", 0.0, 0.5),
+    },
+    "vanilla": {"n_layers": ("int", 1, 3), "n_heads": ("choice", (1, 2, 4, 8)), "dropout": ("float", 0.0, 0.5)},
+    "brainnetcnn": {"dropout": ("float", 0.1, 0.8)},
+    "braingb": {
+        "readout": ("choice", ("mean", "max", "concat")),
+        "message": ("choice", ("edge_weighted", "node_edge_concat", "node_concat")),
+        "hidden": ("choice", (64, 128, 256)),
+    },
+    "braingnn": {"width": ("choice", (16, 32, 64)), "ratio": ("float", 0.3, 0.9), "dropout": ("float", 0.1, 0.7)},
+    "fbnetgen": {
+        "encoder": ("choice", ("cnn", "gru")),
+        "hidden": ("choice", (8, 12, 16)),
+        "window": ("choice", (4, 8)),
+    },
+    "san": {"lpe_dim": ("choice", (4, 8, 16)), "lpe_layers": ("int", 1, 2), "n_layers": ("int", 1, 2)},
+    "graphormer": {"n_layers": ("int", 1, 2), "width": ("choice", (128, 256, 512)), "dropout": ("float", 0.0, 0.5)},
+    "brainnetgnn": {"l1_weight": ("log", 1e-7, 1e-3)},
+    "dgm": {"k": ("int", 3, 12), "embedding": ("choice", ("gcn", "mlp"))},
+    "svm": {"C": ("log", 1e-5, 1e3), "space": ("choice", ("edges", "tangent"))},
+    "logistic": {"C": ("log", 1e-5, 1e3)},
+    "tangent-logistic": {"C": ("log", 1e-5, 1e3), "shrinkage": ("float", 0.05, 0.9)},
+    "ridge": {"penalty": ("log", 1e-4, 1e4)},
+}
+
+
+def family_of(model: str) -> str:
+    """Return the model whose grid a name shares: ``bnt-released`` is tuned as ``bnt``."""
+    return model.removesuffix("-released")
+
+
+def paper_grid(model: str) -> tuple[str, list[Setting]]:
+    """Return the source of a model's grid and all its cells."""
+    if family_of(model) not in PAPER_GRIDS:
+        raise BadInput(
+            f"The paper has no grid for {model!r} (it did not tune it); there is one for {', '.join(PAPER_GRIDS)}. "
+            "Use --search free."
+        )
+    source, axes = PAPER_GRIDS[family_of(model)]
+    return source, [{k: v for part in cell for k, v in part.items()} for cell in product(*axes)]
+
+
+def free_ranges(model: str, network: bool) -> dict[str, Range]:
+    """Return what a free search of a model varies; networks also vary how they are trained."""
+    if family_of(model) not in FREE_RANGES:
+        raise BadInput(f"There is nothing to tune in {model!r}; there is in {', '.join(FREE_RANGES)}.")
+    return {**FREE_RANGES[family_of(model)], **(TRAINING if network else {})}
+
+
+def setting_name(setting: Setting) -> str:
+    """Return a setting as text, as ``bnt compare --models MODEL:...`` takes it."""
+    return ",".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in setting.items())

@@ -1,0 +1,150 @@
+"""A study's folder: what it refuses, what it keeps, and the tables over it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_studies import LOGISTIC, make_study, tiny, weights
+
+from bnt.errors import BadInput
+from bnt.experiments.job import Job, Variant
+from bnt.experiments.results import pooled_predictions, run_table, write_tables
+from bnt.experiments.statistics import delong, paired_test
+from bnt.experiments.study import folder_name
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """The finished study, to be changed."""
+    return shutil.copytree(whole, tmp_path / "study")
+
+
+def test_a_job_survives_being_sent_as_text(cohort, tmp_path):
+    job = make_study(tmp_path, cohort, [tiny()]).jobs()[0]
+    assert Job.from_json(job.to_json()) == job
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        tiny(n_clusters=3),
+        replace(tiny(), recipe=replace(tiny().recipe, lr=2e-3)),
+        Variant("bnt", "vanilla", {"n_heads": 2}, "default", tiny().recipe),
+    ],
+    ids=["options", "recipe", "model"],
+)
+def test_a_finished_run_of_another_configuration_is_refused_before_anything_is_written(cohort, copy, other):
+    before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+    with pytest.raises(BadInput, match="another configuration"):
+        make_study(copy, cohort, [other]).run()
+    assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
+
+
+def test_other_subjects_under_the_same_split_name_are_refused(cohort, copy):
+    study = make_study(copy, cohort, [LOGISTIC])
+    train, val, test = study.splits[0][1]
+    study.splits[0] = (study.splits[0][0], (train[:-1], val, test))
+    with pytest.raises(BadInput, match="another configuration"):
+        study.run()
+
+
+def test_another_label_is_refused(cohort, copy):
+    study = make_study(copy, cohort, [Variant("ridge", "ridge")])
+    study.label = "age"
+    with pytest.raises(BadInput, match="label = 'diagnosis', not 'age'"):
+        study.run()
+
+
+def test_fewer_models_and_splits_lose_nothing_and_more_are_added(cohort, copy, whole):
+    make_study(copy, cohort, [LOGISTIC], n_splits=1).run()
+    assert len(run_table(copy)) == 4
+    make_study(copy, cohort, [Variant("svm", "svm")], n_splits=3).run(n_processes=2)
+    runs = run_table(copy)
+    assert runs.groupby("variant", sort=False)["split"].nunique().to_dict() == {"bnt": 2, "logistic": 2, "svm": 3}
+    assert weights(whole).items() <= weights(copy).items()
+    comparisons = write_tables(copy, "svm")[2]
+    assert comparisons["n_splits"].tolist() == [2, 2]  # only splits that both have
+
+
+def test_options_that_no_model_can_have_are_refused_before_anything_runs(cohort, tmp_path):
+    with pytest.raises(BadInput, match="n_heads is 3"):
+        make_study(tmp_path / "study", cohort, [tiny(n_heads=3)]).run()
+    assert not (tmp_path / "study").exists()
+
+
+def test_variants_with_one_name_are_refused(cohort, tmp_path):
+    with pytest.raises(BadInput, match="same name"):
+        make_study(tmp_path, cohort, [LOGISTIC, LOGISTIC])
+
+
+def test_variants_that_would_share_a_folder_are_refused(cohort, tmp_path):
+    pair = [Variant("a:b", "logistic"), Variant("a;b", "svm")]
+    with pytest.raises(BadInput, match="share the folder"):
+        make_study(tmp_path / "study", cohort, pair).run()
+
+
+def test_long_names_make_short_folders_that_differ():
+    names = {folder_name("x" * 300 + end, "split0", 0) for end in "ab"}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 120
+
+
+def test_the_time_left_is_known_from_earlier_runs(cohort, copy):
+    assert make_study(copy, cohort, [LOGISTIC], n_splits=1).estimate() == 0
+    assert make_study(copy, cohort, [LOGISTIC], n_splits=4).estimate() > 0
+    assert make_study(copy, cohort, [Variant("svm", "svm")], n_splits=1).estimate() is None
+
+
+# -- tables -----------------------------------------------------------------------------------------
+
+
+def test_tables_say_what_the_runs_say(whole):
+    runs, summary, comparisons = write_tables(whole, "logistic", 200)
+    for _, row in runs.iterrows():
+        report = json.loads((whole / "runs" / row["run"] / "report.json").read_text())
+        assert row["auroc"] == report["test"]["auroc"]
+        assert row["n_test"] == report["n"]["test"]
+    bnt, logistic = (runs.loc[runs["variant"] == v, "auroc"].to_numpy() for v in ("bnt", "logistic"))
+    assert summary.set_index("variant").loc["bnt", "auroc"] == pytest.approx(bnt.mean())
+    ratio = float(runs["n_test"].iloc[0] / runs["n_train"].iloc[0])
+    one = comparisons.iloc[0]
+    assert one["p_corrected"] == pytest.approx(paired_test(bnt, logistic, ratio).p, nan_ok=True)
+    assert one["p_plain"] == pytest.approx(paired_test(bnt, logistic).p, nan_ok=True)
+    assert 0 < one["p_permutation"] <= 1
+    assert summary["p_chance"].between(0, 1).all()
+    for name in ("runs.csv", "summary.csv", "comparisons.csv", "summary.md"):
+        assert (whole / name).is_file()
+
+
+def test_delong_of_the_study_is_over_subjects_that_count_once(whole):
+    runs, _, comparisons = write_tables(whole, "logistic")
+    mine, theirs = (pooled_predictions(whole, runs, v).set_index("participant_id") for v in ("logistic", "bnt"))
+    assert mine.index.is_unique
+    both = sorted(set(mine.index) & set(theirs.index))
+    test = delong(mine.loc[both, "label"] == 1, theirs.loc[both, "p_1"], mine.loc[both, "p_1"])
+    assert comparisons["p_delong"].iloc[0] == pytest.approx(test.p)
+    assert comparisons["n_subjects"].iloc[0] == len(both)
+
+
+def test_whole_numbers_that_were_read_as_floats_are_still_classes(copy):
+    for file in copy.glob("runs/*/predictions.csv"):
+        table = pd.read_csv(file)
+        table.assign(label=table["label"].astype(float)).to_csv(file, index=False)
+    assert np.isfinite(write_tables(copy, "logistic")[2]["p_delong"].iloc[0])
+
+
+def test_a_damaged_report_is_named(copy):
+    file = next(copy.glob("runs/*/report.json"))
+    file.write_text("{")
+    with pytest.raises(BadInput, match=f"{file.parent.name} is damaged"):
+        run_table(copy)
+
+
+def test_an_unknown_reference_is_refused(whole):
+    with pytest.raises(BadInput, match="no finished variant 'svm'"):
+        write_tables(whole, "svm")

@@ -1,0 +1,197 @@
+"""Tuning: the paper's grids, choosing on validation only, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_studies import tiny
+
+from bnt.cli.main import main
+from bnt.errors import BadInput
+from bnt.experiments import tuning as tuning_module
+from bnt.experiments.job import Variant
+from bnt.experiments.searches import GridSearch, make_search
+from bnt.experiments.tuning import Tuning, inner_split, with_setting
+from bnt.experiments.tuning_grids import FREE_RANGES, PAPER_GRIDS, TRAINING, paper_grid
+from bnt.models import create_model, list_models, model_options
+from bnt.splits import check_split, named_splits
+from bnt.training.recipe import Recipe
+
+
+@pytest.mark.parametrize(
+    ("model", "cells"),
+    # Kan et al. 2022, appendix F: the product of the printed choices
+    [
+        ("braingb", 9),
+        ("braingnn", 6),
+        ("fbnetgen", 6),
+        ("brainnetcnn", 3),
+        ("vanilla", 9),
+        ("san", 24),
+        ("graphormer", 4),
+    ],
+)
+def test_the_grids_have_the_papers_number_of_cells(model, cells):
+    source, found = paper_grid(model)
+    assert "appendix F" in source
+    assert len(found) == len({json.dumps(cell, sort_keys=True) for cell in found}) == cells
+
+
+@pytest.mark.parametrize("model", sorted(PAPER_GRIDS))
+def test_every_cell_is_an_option_or_a_field_of_the_recipe(model):
+    known = {*model_options(model), *(f"recipe.{name}" for name in Recipe.__dataclass_fields__)}
+    assert all(set(cell) <= known for cell in paper_grid(model)[1])
+
+
+@pytest.mark.parametrize("model", sorted(FREE_RANGES))
+def test_every_free_range_is_an_option_or_a_field_of_the_recipe(model):
+    known = {*model_options(model), *(f"recipe.{name}" for name in Recipe.__dataclass_fields__)}
+    assert {*FREE_RANGES[model], *TRAINING} <= known
+
+
+def test_of_the_vanilla_grid_only_six_heads_are_impossible_at_200_rois():
+    # facts.md B5: 200 is not divisible by 6
+    import torch
+
+    def possible(cell):
+        try:
+            with torch.device("meta"):
+                create_model("vanilla", 200, 2, **cell)
+        except BadInput:
+            return False
+        return True
+
+    cells = paper_grid("vanilla")[1]
+    assert [cell for cell in cells if not possible(cell)] == [cell for cell in cells if cell["n_heads"] == 6]
+
+
+def test_models_that_the_paper_did_not_tune_say_so():
+    for model in set(list_models()) - set(PAPER_GRIDS):
+        if model.removesuffix("-released") not in PAPER_GRIDS:
+            with pytest.raises(BadInput, match="no grid"):
+                paper_grid(model)
+
+
+def test_the_inner_split_never_holds_a_test_subject(cohort):
+    for _, split in named_splits(cohort, "diagnosis", "site-stratified", n_splits=5):
+        inner = inner_split(cohort, "diagnosis", split)
+        check_split(cohort, *inner)
+        assert not np.intersect1d(np.concatenate(inner), split[2]).size
+        assert set(inner[0]) | set(inner[1]) == set(split[0])
+        assert np.array_equal(inner[2], split[1])
+        assert len(inner[1]) == len(split[1])
+
+
+def test_a_setting_changes_options_and_recipe():
+    found = with_setting(tiny(), {"n_clusters": 3, "recipe.lr": 0.5}, "x")
+    assert (found.options["n_clusters"], found.options["ffn"], found.recipe.lr) == (3, 8, 0.5)
+
+
+GRID = [{"n_heads": h, "recipe.lr": r} for h in (2, 3) for r in (1e-4, 1e-2)]
+
+
+@pytest.fixture
+def make_tuning(cohort, tmp_path, monkeypatch):
+    """A tuning over two possible and two impossible cells (8 ROIs do not divide into 3 heads)."""
+    monkeypatch.setattr(tuning_module, "make_search", lambda *_, **__: GridSearch("a test", list(GRID)))
+    splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=2)
+    base = replace(tiny(epochs=4), name="bnt")
+
+    def make(folder="study"):
+        return Tuning(tmp_path / folder, cohort, "diagnosis", base, splits, protocol="site-stratified")
+
+    return make
+
+
+def test_the_best_setting_on_validation_is_tested_once(make_tuning):
+    tuning = make_tuning()
+    assert tuning.run(n_processes=2) == {}
+    trials = pd.read_csv(tuning.folder / "trials.csv")
+    assert trials["status"].value_counts().to_dict() == {"done": 4, "impossible": 4}
+    assert trials.loc[trials["status"] == "impossible", "reason"].str.contains("n_heads is 3").all()
+
+    chosen = pd.read_csv(tuning.folder / "chosen.csv")
+    best = trials.groupby("split")["validation_score"].max()
+    assert chosen.set_index("split")["validation_score"].to_dict() == best.to_dict()
+    tested = {
+        name: set(pd.read_csv(folder / "splits.csv").query("part == 'test'")["participant_id"])
+        for folder in (tuning.folder / "trials" / "runs").iterdir()
+        for name in [folder.name]
+    }
+    for (_, split), number in zip(tuning.study.splits, (0, 1)):
+        outer = set(tuning.study.cohort.ids[split[2]])
+        inside = [who for name, who in tested.items() if f"split{number}" in name]
+        assert inside
+        assert not any(who & outer for who in inside)
+    assert len(list((tuning.folder / "runs").glob("bnt-tuned--*/DONE"))) == 2
+    assert len(list((tuning.folder / "runs").glob("bnt-default--*/DONE"))) == 2
+
+
+def test_given_again_it_reads_trials_and_ends_at_the_same_choice(make_tuning, monkeypatch):
+    first = make_tuning()
+    with monkeypatch.context() as patch:  # the driver ends after the trials
+        patch.setattr(Tuning, "_finals", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            first.run(n_processes=2)
+    files = {f: f.stat().st_mtime_ns for f in (first.folder / "trials" / "runs").rglob("*")}
+    again = make_tuning()
+    assert again.run(n_processes=2) == {}
+    assert {f: f.stat().st_mtime_ns for f in (first.folder / "trials" / "runs").rglob("*")} == files
+    other = make_tuning("other")
+    other.run(n_processes=2)
+    columns = ["split", "setting", "validation_score", "test_auroc_tuned", "test_auroc_default"]
+    pd.testing.assert_frame_equal(
+        pd.read_csv(again.folder / "chosen.csv")[columns], pd.read_csv(other.folder / "chosen.csv")[columns]
+    )
+
+
+def test_bnt_tune_prints_what_it_chose(cohort_folder, tmp_path, capsys):
+    out = tmp_path / "study"
+    assert main(["tune", str(cohort_folder), "--model", "ridge", "--out", str(out), "--jobs", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "chosen on site-stratified:0:split0: penalty=" in printed
+    assert "ridge-tuned" in printed
+    assert {"trials.csv", "chosen.csv", "summary.md", "study.json"} <= {f.name for f in out.iterdir()}
+
+
+def test_a_free_search_without_optuna_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "optuna", None)
+    with pytest.raises(BadInput, match="Optuna is not installed"):
+        make_search("free", "svm", 3, seed=[0, 0])
+
+
+def test_a_free_search_told_the_same_scores_asks_for_the_same_settings():
+    pytest.importorskip("optuna", reason="Optuna is not installed (extra [hpo])")
+
+    def asked():
+        search, found = make_search("free", "bnt", 14, seed=[0, 1]), []
+        while batch := search.ask():
+            found += batch
+            for number, setting in batch:
+                search.tell(number, float("nan") if number == 3 else -abs(setting["dropout"] - 0.2))
+        return found
+
+    first = asked()
+    assert len(first) == 14
+    assert first == asked()
+
+
+def test_an_unknown_search_is_refused():
+    with pytest.raises(BadInput, match="no search 'random'"):
+        make_search("random", "svm", 3, seed=[0, 0])
+
+
+def test_a_model_without_options_cannot_be_tuned():
+    with pytest.raises(BadInput, match="nothing to tune"):
+        make_search("free", "linear-ensemble", 3, seed=[0, 0])
+
+
+def test_variants_keep_their_own_options_when_tuned(cohort, tmp_path):
+    splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    found = Tuning(tmp_path, cohort, "diagnosis", Variant("r", "ridge", {"shrinkage": 0.1}), splits)
+    trial = found._trial(*found.inner.splits[0], 0, {"penalty": 10.0})
+    assert trial.job.variant.options == {"shrinkage": 0.1, "penalty": 10.0}
