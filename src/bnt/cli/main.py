@@ -17,6 +17,7 @@ COMMANDS = {
     "tune": "search a model's settings inside the training part: the paper's grid, or freely",
     "reproduce": "a table or figure of the paper, the printed numbers beside ours",
     "predict": "probabilities for new subjects from a finished run",
+    "explain": "what a run saw: attention by network, cluster assignments, edge attributions",
     "report": "one self-contained HTML page about a run or a study",
     "models": "the models there are",
     "theory": "the paper's theorems, checked",

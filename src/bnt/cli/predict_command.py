@@ -1,6 +1,8 @@
 """Predict new subjects with a finished run.
 
 SOURCE is a cohort, or anything that `bnt import` reads: a folder of derivatives, or one scan's file.
+Each row has the probability of each class, an interval that is calibrated on subjects held out from training, what
+about the scan is unlike the training data, and, with --explain, the connections that moved the prediction most.
 Research use only: the probabilities must not decide about the care of any person.
 """
 
@@ -24,6 +26,10 @@ class Options:
     """Write the table here (CSV) instead of printing it."""
     atlas: str | None = None
     """Which atlas, where a folder holds several."""
+    explain: bool = False
+    """Name the connections that moved each prediction most."""
+    top: int = 5
+    """How many connections to name."""
 
 
 def run(options: Options) -> None:
@@ -33,11 +39,16 @@ def run(options: Options) -> None:
     from bnt.cohort import load_cohort
     from bnt.cohort.atomic import write_atomic
     from bnt.errors import BadInput
+    from bnt.explain.subjects import explained_target, subject_table
+    from bnt.progress import say
     from bnt.training.trained import TrainedRun
 
+    if options.top < 1:
+        raise BadInput(f"--top is {options.top}: give a number of connections from 1.")
     trained = TrainedRun(options.run)
+    n_top = options.top if options.explain else 0
     if (options.source / "cohort.json").is_file():
-        table = trained.table(load_cohort(options.source))
+        table = subject_table(trained, load_cohort(options.source), n_top)
     else:
         from bnt.data import import_cohort
 
@@ -47,7 +58,16 @@ def run(options: Options) -> None:
             cohort = import_cohort(
                 options.source, Path(folder) / "cohort", kind=trained.config.kind, atlas=options.atlas
             )
-            table = trained.table(cohort)
+            table = subject_table(trained, cohort, n_top)
+    if options.explain:
+        say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
+    unlike = table["unlike_training"] != ""
+    if unlike.any():
+        first = table.loc[unlike].iloc[0]
+        say(
+            f"{unlike.sum()} of {len(table)} scans may be unlike the training data; "
+            f"the first is {first['participant_id']}: {first['unlike_training']}."
+        )
     text = table.to_csv(index=False, float_format="%.6f")
     if options.out is None:
         print(text, end="")

@@ -1,4 +1,4 @@
-"""Clusters of a pooling readout: soft assignments by class, how much they differ, and what they have to do with atlases.
+"""Clusters of a pooling readout: soft assignments by class, how much they differ, and how they fit an atlas.
 
 Every member draws its own centres, so that cluster 1 of one has nothing to do with cluster 1 of another: members are
 never averaged here, and are compared by which ROIs lie together.
@@ -156,7 +156,7 @@ def cluster_table(means: np.ndarray, classes: Sequence[object], rois: pd.DataFra
     for name, p in zip(classes, means):
         part = rois[["roi", "label", "network"]].copy()
         part.insert(0, "member", member)
-        part.insert(1, "class", name)
+        part.insert(1, "class", str(name))
         part["cluster"] = p.argmax(axis=1) + 1
         for k in range(p.shape[1]):
             part[f"p{k + 1}"] = p[:, k]

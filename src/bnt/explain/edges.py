@@ -5,6 +5,9 @@ They are taken with respect to edges, each of which stands twice in the matrix, 
 connectome of the training part, where the training subjects are at hand, and zero edges otherwise. A network with
 centred inputs carries that mean with its weights. An attribution says how the model used an edge; a pattern says where
 the data vary with the model's decision. Weights of linear models alone say neither (Haufe et al. 2014).
+
+No map here sees the labels of the subjects it explains. The difference of mean attributions between two classes would:
+it contains the difference of the classes themselves, and "finds" a planted effect with a model of shuffled labels.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from bnt.cohort import Cohort
 from bnt.cohort.triangle import endpoints
 from bnt.errors import BadInput
 from bnt.explain.gradients import GRADIENT_METHODS, network_attributions
-from bnt.explain.opening import Weights, is_network, true_labels
-from bnt.explain.patterns import linear_attributions, standardised_coefficients, haufe_pattern
+from bnt.explain.margins import margins
+from bnt.explain.opening import Weights, is_network
+from bnt.explain.patterns import haufe_pattern, linear_attributions, standardised_coefficients
 from bnt.explain.rois import Networks
 
 METHODS = ("integrated-gradients", "gradient", "pattern", "coefficients")
@@ -37,10 +41,14 @@ class EdgeMap:
     target : str
         The class (or score) it explains.
     score : array, (E,)
-        The signed map. Of attributions: their mean in subjects of the target class less that in the others, so
-        that an edge ranks high that pulls the classes apart. Of patterns and coefficients: those themselves.
+        The signed map; positive where a stronger connection speaks for the target. Of attributions: how much the
+        margin changes per SD of the edge (the slope of the edge's attribution on the edge, times its SD over
+        subjects). Of patterns and coefficients: those themselves.
     importance : array, (E,)
         Mean absolute attribution, or the score's absolute value.
+    share : array, (E,)
+        Share of the margin's variance over subjects that comes through the edge; sums to 1 for integrated
+        gradients. NaN for patterns and coefficients.
     n : int
         Subjects it was made from.
     """
@@ -50,6 +58,7 @@ class EdgeMap:
     target: str
     score: np.ndarray
     importance: np.ndarray
+    share: np.ndarray
     n: int
 
     def table(self, rois: pd.DataFrame, networks: Networks | None) -> pd.DataFrame:
@@ -60,13 +69,14 @@ class EdgeMap:
         columns |= {"label_a": labels[low], "label_b": labels[high]}
         if networks is not None:
             columns |= {"network_a": networks.labels[low], "network_b": networks.labels[high]}
-        table = pd.DataFrame(columns | {"score": self.score, "importance": self.importance})
+        table = pd.DataFrame(columns | {"score": self.score, "importance": self.importance, "share": self.share})
         order = np.argsort(-np.abs(self.score), kind="stable")
         return table.iloc[order].reset_index(drop=True)
 
     def by_network(self, networks: Networks) -> pd.DataFrame:
         """Return one row a pair of networks, the pair with the strongest edges first."""
         table = networks.by_pair(score=self.score, magnitude=np.abs(self.score), importance=self.importance)
+        table["share"] = networks.by_pair(share=self.share)["share"] * table["n_edges"]
         return table.sort_values("magnitude", ascending=False, kind="stable").reset_index(drop=True)
 
 
@@ -163,28 +173,20 @@ def edge_map(
         where, who = training or (cohort, np.asarray(rows))
         make = haufe_pattern if chosen == "pattern" else standardised_coefficients
         score, n = make(weights, where, who, column)
-        return EdgeMap(chosen, "none needed", name, score, np.abs(score), n)
+        return EdgeMap(chosen, "none needed", name, score, np.abs(score), np.full_like(score, np.nan), n)
     rows = np.asarray(rows)
-    high = _speak_for(weights, cohort, rows, column)
-    if not 0 < high.sum() < len(high):
-        raise BadInput("The subjects chosen are all of one class: an edge map compares two.")
-    total = np.zeros((2, len(baseline[0])))
-    absolute = np.zeros(len(baseline[0]))
+    if len(rows) < 3:
+        raise BadInput(f"An edge map is made over subjects and {len(rows)} were given: give at least three.")
+    margin = margins(weights, cohort, rows, column)
+    margin = margin - margin.mean()
+    sums = np.zeros((5, len(baseline[0])))
     for part, values in attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps):
-        for side in (0, 1):
-            total[side] += values[high[part] == bool(side)].sum(axis=0, dtype=np.float64)
-        absolute += np.abs(values).sum(axis=0, dtype=np.float64)
-    score = total[1] / high.sum() - total[0] / (~high).sum()
-    return EdgeMap(chosen, baseline[1], name, score, absolute / len(rows), len(rows))
-
-
-def _speak_for(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> np.ndarray:
-    """Return who is of the target class (or above the median score), by label or else by prediction."""
-    task = weights.config.task
-    codes = true_labels(weights.config, cohort, rows)
-    if codes is None:
-        from bnt.explain.margins import margins
-
-        margin = margins(weights, cohort, rows, column)
-        return margin > (0.0 if task.kind == "classification" else np.median(margin))
-    return codes == column if task.kind == "classification" else codes > np.median(codes)
+        away = cohort.edges(rows[part]) - baseline[0]  # (B, E)
+        products = (values * away, away * away, away, np.abs(values), values * margin[part, None])
+        sums += np.stack([product.sum(axis=0, dtype=np.float64) for product in products])
+    along, squares, shift, absolute, with_margin = sums / len(rows)
+    sd = np.sqrt(np.maximum(squares - shift**2, 0))
+    slope = np.divide(along, squares, out=np.zeros_like(along), where=squares > 0)
+    spread = float(np.mean(margin**2))
+    share = with_margin / spread if spread > 0 else np.full_like(with_margin, np.nan)
+    return EdgeMap(chosen, baseline[1], name, slope * sd, absolute, share, len(rows))

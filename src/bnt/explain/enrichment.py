@@ -33,7 +33,11 @@ def _over(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def enrichment(
-    matrices: np.ndarray, networks: Networks, n_permutations: int = 1000, seed: int = 0, keys: pd.DataFrame | None = None
+    matrices: np.ndarray,
+    networks: Networks,
+    n_permutations: int = 1000,
+    seed: int = 0,
+    keys: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Test whether matrices are stronger within networks than under permuted labels.
 

@@ -62,8 +62,8 @@ def _integrated_gradients(margin: Margin, edges: Tensor, baseline: Tensor, serie
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise BadInput(
-            "Integrated gradients need captum, which is not installed: pip install 'brain-network-transformer[explain]', "
-            "or choose --method gradient."
+            "Integrated gradients need captum, which is not installed: "
+            "pip install 'brain-network-transformer[explain]', or choose --method gradient."
         ) from error
     more = None if series is None else (series,)
     try:

@@ -109,7 +109,7 @@ def standardised_coefficients(
 def linear_attributions(
     weights: Weights, cohort: Cohort, rows: np.ndarray, baseline: np.ndarray, column: int
 ) -> np.ndarray:
-    """Return weight times deviation from the baseline for each subject's edges, (n, E): what each adds to the decision."""
+    """Return what each edge of each subject adds to the decision, (n, E): weight times deviation from the baseline."""
     model, coef = _coefficients(weights, column)
     inputs = Inputs.of(cohort, rows)
     if model.space != "edges":

@@ -158,7 +158,9 @@ class SanityCheck:
     @property
     def passed(self) -> bool:
         """Whether shuffled labels give no stable map, and true labels a more stable one."""
-        return self.shuffled.rank_correlation < 0.2 and self.true.rank_correlation > self.shuffled.rank_correlation + 0.1
+        return (
+            self.shuffled.rank_correlation < 0.2 and self.true.rank_correlation > self.shuffled.rank_correlation + 0.1
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data."""
@@ -177,9 +179,7 @@ def sanity_check(
 ) -> SanityCheck:
     """Compare the stability of maps with that of models trained on shuffled labels; see :func:`resampled_maps`."""
     true, shuffled = (
-        map_stability(
-            resampled_maps(config, cohort, train, val, rows, n=n, shuffle=shuffle, method=method, seed=seed)
-        )
+        map_stability(resampled_maps(config, cohort, train, val, rows, n=n, shuffle=shuffle, method=method, seed=seed))
         for shuffle in (False, True)
     )
     return SanityCheck(true, shuffled)
