@@ -15,7 +15,7 @@ TINY = {"n_layers": 1, "n_heads": 2, "ffn": 8, "n_clusters": 2}
 LOGISTIC = Variant("logistic", "logistic")
 
 
-def tiny(name: str = "bnt", epochs: int = 24, **options: object) -> Variant:
+def tiny(name: str = "bnt", epochs: int = 40, **options: object) -> Variant:
     """A network that learns something in a few milliseconds an epoch."""
     return Variant(name, "bnt", {**TINY, **options}, "default", Recipe(epochs=epochs, lr=1e-3, ema=0.9))
 

@@ -44,8 +44,9 @@ def test_a_killed_worker_is_one_failed_job_and_the_study_given_again_ends_at_the
 
     def kill_one(running, done, total, failures):
         for job in running:
-            if not killed and last_line(job).get("epoch", 0) >= 3:
-                os.kill(process_of(job), signal.SIGKILL)
+            process = process_of(job)
+            if process and not killed and last_line(job).get("epoch", 0) >= 3:
+                os.kill(process, signal.SIGKILL)
                 killed.append(job.name)
 
     failures = study.run(n_processes=2, watch=kill_one)

