@@ -183,6 +183,8 @@ def test_unknown_names_are_refused_before_anything_is_written(plan):
         reproduce("features", plan(only=("mlp",)))
     with pytest.raises(BadInput, match="does not have two classes"):
         reproduce("table1", plan(label="age"))
+    with pytest.raises(BadInput, match="--only is about the rows of one table"):
+        reproduce("all", plan(only=("bnt",)))
     assert not made.out.exists()
 
 

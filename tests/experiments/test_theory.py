@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from scipy.integrate import quad
 
 from bnt.experiments import theory as t
 from bnt.experiments import theory_regression as reg
+from bnt.experiments.theory_page import PAGE
 
 # facts.md 12.3: K = V = 2, radii x angles 0, 1/21, 1/6, 1/3, 1/2, 2/3, 5/6, 1 (of pi).
 TABLE = np.array(
@@ -32,8 +35,21 @@ def closed_form(phi: float, r: float) -> float:
     )[0]
 
 
-def test_table_of_angles_is_that_of_the_facts():
-    assert np.abs(t.angle_table() - TABLE).max() < 1e-5
+@pytest.fixture(scope="module")
+def angles():
+    return t.angle_table()
+
+
+def test_table_of_angles_is_that_of_the_facts(angles):
+    assert np.abs(angles - TABLE).max() < 1e-5
+
+
+def test_page_of_the_documentation_shows_this_table(angles):
+    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    for r, line in zip(t.RADII, angles):
+        assert f"| {r:g} | " + " | ".join(f"{v:.5f}" for v in line) + " |" in page
+    for sentence in (PAGE.split("\n\n")[2], PAGE.rstrip().split("\n\n")[-1]):
+        assert sentence in page  # given by the same text as the command's
 
 
 @pytest.mark.parametrize(("phi", "r"), [(0.3, 0.7), (np.pi / 2, 2.0), (2.5, 5.0), (np.pi, 10.0)])

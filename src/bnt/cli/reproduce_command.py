@@ -116,4 +116,5 @@ def run(options: Options) -> int:
         if file.suffix == ".md":
             print(file.read_text())
     print("Written: " + ", ".join(str(file) for file in files))
-    return 0
+    failed = [file.parent / "failures.csv" for file in files if file.suffix == ".csv"]
+    return 1 if any(file.is_file() for file in failed) else 0

@@ -36,7 +36,8 @@ def _ascent_rows(found: Findings) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for one in found.ascents:
-        span = f"{one['lowest']:+.2f}" if one["K"] == 2 else f"{one['lowest']:+.2f} to {one['highest']:+.2f}"
+        low, high = (round(one[name], 2) + 0.0 for name in ("lowest", "highest"))  # + 0.0 turns -0.0 into 0.0
+        span = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
         numbers = " | ".join(f"{one[name]:.4f}" for name in ("value", "orthonormal", "simplex"))
         lines.append(f"| {one['score']} | {one['K']} | {one['V']} | {span} | {numbers} |")
     return "\n".join(lines)
@@ -61,7 +62,8 @@ Made by `bnt theory`. Every number on this page is computed by that command and 
 **In short.** Theorem 3.1 is false as it is stated: for the paper's formula and unit centres, the regular simplex is
 better than orthonormal centres, and for two centres opposite ones are best. It is true for the formula in the
 released code (exactly for K = 2, numerically for more), and, as far as we can find, for the paper's formula among
-centres whose mean cosine is not negative. Theorem 3.2 is a heuristic: none of the five steps below holds as it is written.
+centres whose mean cosine is not negative. Theorem 3.2 is a heuristic: none of the five steps
+below holds as it is written.
 
 ## Theorem 3.1
 
@@ -121,8 +123,8 @@ For K = 2 the difference of the two squares has eigenvalues ± sin φ, which pro
 fits the code that was released and not the formula that was printed.
 
 **A corrected statement.** Among unit centres the average variance of the linear softmax is largest for the regular
-simplex; among those with non-negative pairwise cosines it is largest for orthonormal centres (K = 2: proved). For the
-squared projection, and K ≤ V, it is largest for orthonormal centres (K = 2: proved).
+simplex; among those whose mean cosine is not negative it is largest for orthonormal centres. For the squared
+projection, and K ≤ V, it is largest for orthonormal centres. All three are proved for K = 2 and numerical for more.
 
 **What it means in practice.** Random unit vectors in 200 dimensions have cosines of about 0.07: they are nearly
 orthonormal already. The centres are frozen and what precedes them is trained, so a network can turn and stretch its
@@ -139,13 +141,12 @@ inflation factors (VIF), hence the best fit, hence the smallest chance of reject
 2. **Orthonormal centres are not uncorrelated variables.** The centres are rows; the variables are columns. With
    K = 10 orthonormal centres in 200 dimensions the rows are orthonormal to {row_product:.0e}, yet two columns
    correlate at {column:.2f}, and the centred design has rank {rank} for 200 variables: no VIF exists. Taking as many
-   centres as dimensions does not help (K = V = 8: rank {square_rank}), because centring
-   takes one rank away from any K samples.
+   centres as dimensions does not help (K = V = 8: rank {square_rank}): centring takes one rank from any K samples.
 3. **A large VIF does not make a worse fit.** The same outcome on five uncorrelated variables and on five strongly
    correlated ones that span the same space: mean VIF {vif_a:.2f} and {vif_b:.2f}; R² {r2_a:.6f} and {r2_b:.6f};
    mean squared error {mse_a:.6f} and {mse_b:.6f}. What a VIF inflates is the variance of a coefficient:
-   observed {wider:.2f} times, expected {factor:.2f} times. So "the mean squared error is minimal in
-   the orthonormal case" does not follow.
+   observed {wider:.2f} times, expected {factor:.2f} times. So the paper's step from a small VIF to a small error
+   does not follow.
 4. **The test rejects always.** Its rejection region is "the estimate differs from the truth". Of 10,000 unbiased
    estimates {hits} were exactly equal to the truth.
 5. **The tail bound needs a single mode.** The Vysochanskij-Petunin bound at two standard deviations is {bound:.3f}; a

@@ -100,7 +100,7 @@ def find(*, ascent_steps: int = 300, contest_sets: int = 200) -> Findings:
         expansion=(t.small_radius(small, 0.05), t.by_sampling(small, 0.05)),
         scaled=(t.by_quadrature(right_angle, 1.0), t.by_quadrature(3 * right_angle, 1.0)),
         inflation={
-            r: reg.printed_mean(reg.inflation_factors(reg.orthogonal_design(100, r, rng))) for r in (2, 5, 10, 100)
+            r: reg.printed_mean(reg.inflation_factors(reg.orthogonal_design(300, r, rng))) for r in (2, 5, 10, 100)
         },
         same=reg.same_fit(),
         coefficients=reg.coefficient_inflation(),

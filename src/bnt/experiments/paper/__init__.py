@@ -48,10 +48,19 @@ def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
     """
     if what != "all":
         return _one(what, plan, command)
+    if plan.only:
+        raise BadInput("--only is about the rows of one table: name the table instead of all.")
     files: list[Path] = []
+    refused: list[str] = []
     for name in PARTS:
         plan.say(f"{name}:")
-        files += _one(name, replace(plan, out=plan.out / name, together=True), command)
+        try:
+            files += _one(name, replace(plan, out=plan.out / name, together=True), command)
+        except BadInput as error:  # the other parts can still be made
+            plan.say(str(error))
+            refused.append(f"{name} ({str(error).rstrip('.')})")
+    if refused:
+        raise BadInput(f"{len(refused)} of {len(PARTS)} parts could not be made: {'; '.join(refused)}.")
     return files
 
 

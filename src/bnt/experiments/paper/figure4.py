@@ -49,7 +49,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         + NOTES
         + skipped(outcome.missing)
     )
-    return table, text, draw(mean, [f"{plan.label} = {name}" for name in classes])
+    return table, text, draw(mean, [plan.class_name(name) for name in classes])
 
 
 @styled

@@ -136,6 +136,11 @@ class Plan:
         """Return the splits with their names."""
         return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
 
+    def class_name(self, value: object) -> str:
+        """Return a class in words, such as ``diagnosis = 1 (ASD)``."""
+        words = self.cohort.levels.get(self.label, {}).get(str(value))
+        return f"{self.label} = {value}" + (f" ({words})" if words else "")
+
     def check_binary(self) -> None:
         """Refuse a label that does not have two classes: every table of the paper is about two."""
         from bnt.training.task import task_for

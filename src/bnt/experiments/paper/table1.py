@@ -100,6 +100,6 @@ def markdown(plan: Plan, outcome: Outcome, models: list[str]) -> str:
         + rows(header, lines)
         + circumstances(plan, outcome)
         + "The difference is ours, paired over splits, with the Nadeau-Bengio correction; p after Holm's correction.\n"
-        + NOTES.format(positive=f"`{plan.label}` = {positive}")
+        + NOTES.format(positive=plan.class_name(positive))
         + skipped(outcome.missing)
     )
