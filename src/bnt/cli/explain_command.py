@@ -136,9 +136,7 @@ def headlines(facts: dict[str, Any]) -> list[str]:
             f"{p['pairs_found']} of {p['n_pairs']} planted pairs on top."
         )
         for layer, q in facts.get("attention", {}).get("planted", {}).items():
-            lines.append(
-                f"Attention of {layer} holds {q['top']:.0%} of them among its top ({q['chance']:.0%} by chance)."
-            )
+            lines.append(f"Of the top edges of attention in {layer}: {q['top']:.0%}.")
     if "sanity" in facts:
         s = facts["sanity"]
         lines.append(

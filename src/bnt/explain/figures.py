@@ -131,12 +131,13 @@ def network_matrix(
     span = float(np.nanmax(np.abs(values))) or 1.0
     look: dict[str, Any] = {"cmap": DIVERGING, "vmin": -span, "vmax": span} if signed else {"cmap": SEQUENTIAL}
     image = axes.imshow(values, **look)
-    digits = max(0, min(3, 1 - int(np.floor(np.log10(span))))) if span < 100 else 0
+    steps = float(np.nanmax(values) - np.nanmin(values)) or 1.0
+    digits = int(np.clip(1 - np.floor(np.log10(steps)), 0, 3))
     for i, j in np.ndindex(values.shape):
         if np.isfinite(values[i, j]):
             red, green, blue, _ = image.cmap(image.norm(values[i, j]))
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            shown = f"{values[i, j]:.{digits}f}"
+            shown = f"{values[i, j]:z.{digits}f}"
             axes.text(j, i, shown, ha="center", va="center", fontsize=6, color="white" if dark else "black")
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
@@ -225,7 +226,7 @@ def enrichment_plot(table: pd.DataFrame) -> Figure:
             ratio = rows.loc[chosen, "ratio"]
             axes.plot(ratio, places[chosen], "o", color="#0072B2", mfc=fill, ms=4, label=text)
     axes.set_yticks(places, [_map_name(row) for row in rows.to_dict("records")])
-    axes.set(xlabel="attention within networks / between", ylim=(-0.7, len(rows) - 0.3))
+    axes.set(xlabel="within / between networks", ylim=(-0.7, len(rows) - 0.3))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0.1)
     return figure

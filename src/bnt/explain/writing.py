@@ -28,7 +28,7 @@ from bnt.explain.enrichment import enrichment
 from bnt.explain.opening import part_rows, training_part, true_labels
 from bnt.explain.patterns import baseline_edges, mean_edges
 from bnt.explain.planted import planted_pairs, precision
-from bnt.explain.rois import Networks
+from bnt.explain.rois import UNASSIGNED, Networks
 from bnt.explain.stability import map_stability
 from bnt.training.trained import TrainedRun
 
@@ -143,7 +143,11 @@ class Explanation:
         facts["stability_over_members"] = clustering_stability(partitions)
         if also:
             others = [hard_clusters(member_assignments(run, self.cohort, self.rows)[0]) for run in also]
-            facts["stability_over_runs"] = clustering_stability([partitions[0], *others])
+            seeds = {run.config.seed for run in (self.trained, *also)}
+            facts["stability_over_runs"] = {
+                **clustering_stability([partitions[0], *others]),
+                "same_centres": len(seeds) == 1,  # runs of one seed draw the same centres, which makes them agree more
+            }
         return facts
 
     def edge_map_of(self, run: TrainedRun, method: str | None, target: str | None) -> EdgeMap:
@@ -164,12 +168,14 @@ class Explanation:
         if self.networks is not None:
             table = found.by_network(self.networks)
             self.table("edges_by_network.csv", table)
-            blocks = 1000 * self.networks.block_means(square_of(found.score))
-            label = f"1000 x {UNITS[found.method]}"
+            blocks = self.networks.block_means(square_of(found.score))
+            power = int(np.floor(np.log10(np.nanmax(np.abs(blocks)) or 1.0))) - 1  # numbers of two digits in the cells
+            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]}, in 1e{power}"
             self.draw(
                 "edges_by_network", figures.network_matrix(blocks, self.networks.names, label, title, signed=True)
             )
-            facts["top_pairs"] = [f"{a} - {b}" for a, b in table[["network_a", "network_b"]].to_numpy()[:5]]
+            named = table[(table["network_a"] != UNASSIGNED) & (table["network_b"] != UNASSIGNED)]
+            facts["top_pairs"] = [f"{a} - {b}" for a, b in named[["network_a", "network_b"]].to_numpy()[:5]]
         if np.isfinite(self.cohort.rois[["x", "y", "z"]].to_numpy(dtype=float)).all(axis=1).sum() > 1:
             self.draw("connectome", figures.connectome_picture(found.score, self.cohort.rois, self.networks))
         if also:
