@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,11 @@ def test_without_ray_the_engine_says_how_to_install_it(cohort, tmp_path, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(BadInput, match=r"Ray is not installed: pip install"):
         make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).run(engine="ray")
+
+
+def test_an_address_where_no_one_answers_is_refused_at_once(cohort, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed (extra [cluster])")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(BadInput, match=f"no Ray cluster at 127.0.0.1:{port}"):
+        make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).run(engine="ray", address=f"127.0.0.1:{port}")

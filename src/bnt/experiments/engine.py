@@ -9,6 +9,7 @@ import multiprocessing.connection
 import multiprocessing.forkserver
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -23,6 +24,7 @@ Outcome = dict[str, str]  # name of a failed job -> its one-sentence reason
 Watcher = Callable[[Sequence[Job], int, int, Outcome], None]  # running, done, total, failures
 
 POLL_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
 RAY_RETRIES = 5  # starts again after a lost worker or node; without an end, a job that no node can hold never fails
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 ENGINES = ("local", "ray")
@@ -160,6 +162,7 @@ def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = No
         raise BadInput("Ray is not installed: pip install 'brain-network-transformer[cluster]'.") from error
     ours = not ray.is_initialized()
     if ours:
+        _refuse_silence(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -170,6 +173,17 @@ def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = No
     finally:
         if ours:
             ray.shutdown()
+
+
+def _refuse_silence(address: str | None) -> None:
+    """Refuse an address where no one answers: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return  # none, auto, or a client's address, which Ray resolves
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise BadInput(f"There is no Ray cluster at {address} ({error}): start one with ray start --head.") from error
 
 
 def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Outcome:
