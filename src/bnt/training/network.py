@@ -30,8 +30,8 @@ def window_of(model: nn.Module) -> int:
 
 
 def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with the window of a series model set to what the shortest scan allows."""
-    options = dict(options)
+    """Return the options, without those left unset, and a series model's window cut to the shortest scan."""
+    options = {name: value for name, value in options.items() if value is not None}
     if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
         default = int(model_options(name)["n_volumes"])
         options["n_volumes"] = min(default, int(cohort.timeseries.lengths.min()))
