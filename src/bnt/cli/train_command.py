@@ -93,10 +93,14 @@ def run(options: Options) -> None:
         bf16=options.bf16,
         task=options.task,
     )
-    with EpochLine() as line:
+    with (
+        EpochLine() as line,
+        Tracking(options.track, config, options.out, folder=options.track_dir, watch=line) as watch,
+    ):
         result = train_run(
-            cohort, split, config, options.out, resume=options.resume, overwrite=options.overwrite, watch=line
+            cohort, split, config, options.out, resume=options.resume, overwrite=options.overwrite, watch=watch
         )
+        watch.tested(result.report)
     print(headline(result.report, config.label))
 
 

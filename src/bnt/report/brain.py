@@ -11,9 +11,11 @@ import pandas as pd
 from bnt.report.figures import styled
 
 if TYPE_CHECKING:
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
 N_EDGES = 60
+AWAY, NEITHER, TOWARDS = "#0072B2", "#B0B0B0", "#D55E00"  # blue, grey, vermilion: told apart by any eyes
 
 
 def coordinates(rois: pd.DataFrame | None) -> np.ndarray | None:
@@ -35,6 +37,13 @@ def strongest(matrix: np.ndarray, n_edges: int = N_EDGES) -> np.ndarray:
     return out
 
 
+def colours() -> LinearSegmentedColormap:
+    """Return the map from blue over grey to orange: no edge is white on white."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("edges", [AWAY, NEITHER, TOWARDS])
+
+
 @styled
 def glass_brain(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDGES) -> Figure:
     """Draw the strongest edges in a transparent brain seen from three sides.
@@ -42,7 +51,7 @@ def glass_brain(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDGES) 
     Parameters
     ----------
     matrix : array, (V, V)
-        Attributions; red pushes towards the positive class, blue away from it.
+        Attributions; orange pushes towards the positive class, blue away from it.
     places : array, (V, 3)
         MNI coordinates.
     n_edges : int
@@ -60,7 +69,7 @@ def glass_brain(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDGES) 
         figure=figure,
         node_size=8,
         node_color="#404040",
-        edge_cmap="RdBu_r",
+        edge_cmap=colours(),
         colorbar=True,
         edge_kwargs={"lw": 1.2},
     )
@@ -73,6 +82,6 @@ def connectome_html(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDG
 
     shown = strongest(matrix, n_edges)
     used = np.flatnonzero(np.abs(shown).sum(axis=0))
-    view = view_connectome(shown[np.ix_(used, used)], places[used], edge_cmap="RdBu_r", linewidth=4, node_size=4)
+    view = view_connectome(shown[np.ix_(used, used)], places[used], edge_cmap=colours(), linewidth=4, node_size=4)
     # The page's icon is the one thing it would fetch.
     return re.sub(r'<link[^>]*rel="(?:shortcut )?icon"[^>]*>', '<link rel="icon" href="data:,">', view.html)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCREEN = 1.75  # pixels of the page a point of the figure: 8 point letters become 14 pixels
+LEAST = 1.15  # the same on a phone, where wide figures scroll rather than shrink below 9 pixels
 
 
 def to_svg(figure: Figure) -> str:
@@ -37,8 +38,8 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
         For readers who do not see the figure; HTML-safe.
     """
     svg = to_svg(figure)
-    width = float(figure.get_figwidth()) * 72 * SCREEN
-    size = f'style="width:min(100%,{width:.0f}px)"'
+    points = float(figure.get_figwidth()) * 72
+    size = f'style="width:min(100%,{points * SCREEN:.0f}px);min-width:{points * LEAST:.0f}px"'
     svg = re.sub(r'(<svg [^>]*?)\s*width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?)\s*height="[^"]*"', r"\1", svg, count=1)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{description}" {size} ', 1)

@@ -5,6 +5,7 @@ Colours are those of Okabe and Ito, which people with any colour vision can tell
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -54,6 +55,23 @@ def canvas(width: float = COLUMN_INCHES, height: float = 2.5, columns: int = 1) 
 
     figure = Figure(figsize=(width * columns, height), layout="constrained")
     return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
+
+
+def wrapped(name: str, width: int = 18) -> str:
+    """Return a long name in lines, broken after its colon and commas."""
+    lines = [""]
+    for piece in re.split(r"(?<=[:,])", str(name)):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
+
+
+def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
+    """Put the legend under the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 3 if all(len(label) < 12 for label in labels) else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=7)
 
 
 def look(i: int) -> dict[str, Any]:
@@ -112,11 +130,11 @@ def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> F
     figure, (axes,) = canvas(height=2.8)
     for i, (variant, runs) in enumerate(table.groupby("variant", sort=False)):
         for k, (_, one) in enumerate(runs.groupby("run", sort=False)):
-            name = str(variant) if k == 0 else None
+            name = wrapped(str(variant)) if k == 0 else None
             shown: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)], "label": name}
             axes.plot(one["epoch"], one["val_score"].abs(), lw=0.8, **shown)
     axes.set(xlabel="epoch", ylabel=score)
-    axes.legend(loc="best")
+    legend(figure, axes)
     return figure
 
 
@@ -127,15 +145,15 @@ def roc_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figu
 
     from bnt.training.metrics import auroc
 
-    figure, (axes,) = canvas(height=3.0)
+    figure, (axes,) = canvas(height=3.3)
     axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
     for i, (name, (positive, probability)) in enumerate(predictions.items()):
         false, true, _ = roc_curve(positive, probability)
         area = auroc(positive, probability)
         dash = DASHES[i % len(DASHES)]
-        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{name} ({area:.3f})")
+        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{wrapped(name)} ({area:.3f})")
     axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
-    axes.legend(loc="lower right", title="AUROC", title_fontsize=7)
+    legend(figure, axes, "model (AUROC)")
     return figure
 
 
@@ -144,7 +162,7 @@ def calibration_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]],
     """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals."""
     from bnt.training.metrics import proportion_interval
 
-    figure, (axes,) = canvas(height=3.0)
+    figure, (axes,) = canvas(height=3.3)
     axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
     for i, (name, (positive, probability)) in enumerate(predictions.items()):
         order = np.argsort(probability, kind="stable")
@@ -153,9 +171,9 @@ def calibration_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]],
         y = [positive[b].mean() for b in bins]
         spans = [proportion_interval(int(positive[b].sum()), len(b)) for b in bins]
         error = [[v - low for v, (low, _) in zip(y, spans)], [high - v for v, (_, high) in zip(y, spans)]]
-        axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=name, **look(i))
+        axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=wrapped(name), **look(i))
     axes.set(xlabel="predicted probability", ylabel="share that was positive", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.legend(loc="upper left")
+    legend(figure, axes)
     return figure
 
 
@@ -170,8 +188,8 @@ def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
     metric : str
         The name on the axis.
     """
-    names = [str(name) for name in scores.columns]
-    figure, (axes,) = canvas(width=wide(names), height=0.8 + 0.34 * len(names))
+    names = [wrapped(name) for name in scores.columns]
+    figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
     places = np.arange(len(names))[::-1]
     for _, row in scores.iterrows():
         axes.plot(row.to_numpy(dtype=float), places, color="#8C8C8C", lw=0.5, alpha=0.7, zorder=1)
@@ -186,21 +204,27 @@ def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
 
 def wide(names: Sequence[str]) -> float:
     """Return a width that leaves the data a column's width beside long names."""
-    return COLUMN_INCHES + 0.05 * max(0, max((len(name) for name in names), default=0) - 8)
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    return COLUMN_INCHES + 0.05 * max(0, longest - 8)
+
+
+def row_inches(names: Sequence[str]) -> float:
+    """Return the height of a row that holds the longest of these names."""
+    return 0.18 + 0.14 * max((name.count("\n") + 1 for name in names), default=1)
 
 
 @styled
 def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
     """Draw paired differences from the reference with corrected 95 % intervals."""
-    names = comparisons["variant"].astype(str).tolist()
-    figure, (axes,) = canvas(width=wide(names), height=0.8 + 0.3 * len(comparisons))
+    names = [wrapped(name) for name in comparisons["variant"]]
+    figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
     places = np.arange(len(comparisons))[::-1]
     difference = comparisons["difference"].to_numpy(dtype=float)
     error = np.stack([difference - comparisons["low"], comparisons["high"] - difference])
     axes.axvline(0, color="#6E6E6E", lw=1, ls=":")
     axes.errorbar(difference, places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=4, capsize=2, lw=1)
     axes.set_yticks(places, names)
-    axes.set(xlabel=f"difference in {metric} from {comparisons['reference'].iloc[0]}", ylim=(-0.6, len(places) - 0.4))
+    axes.set(xlabel=f"difference in test {metric}", ylim=(-0.6, len(places) - 0.4))
     return figure
 
 
@@ -226,11 +250,13 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame]) -> Figure:
         error = np.stack([table["auroc"] - table["low"], table["high"] - table["auroc"]])
         style = {**look(i), "fmt": look(i)["marker"]}
         del style["marker"]
-        axes.errorbar(table["auroc"], places, xerr=np.nan_to_num(error).clip(0), ms=3.5, lw=0.8, label=name, **style)
+        axes.errorbar(
+            table["auroc"], places, xerr=np.nan_to_num(error).clip(0), ms=3.5, lw=0.8, label=wrapped(name), **style
+        )
     axes.set_yticks(list(rows.values()), [f"{site} ({n})" for site, n in zip(first["site"], first["n"])])
     axes.set(xlabel="test AUROC", xlim=(0, 1.02), ylim=(-0.7, len(first) - 0.3))
     if len(named) > 1:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+        legend(figure, axes)
     return figure
 
 
@@ -239,10 +265,10 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     """Draw each model's mean score over the processor time of one run; ``summary`` is a study's."""
     from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-    figure, (axes,) = canvas(height=2.6)
+    figure, (axes,) = canvas(height=2.8)
     for i, (_, row) in enumerate(summary.iterrows()):
         seconds = max(float(row["cpu_seconds"]), 0.01)
-        axes.scatter([seconds], [row[metric]], s=24, lw=0, label=row["variant"], **look(i))
+        axes.scatter([seconds], [row[metric]], s=24, lw=0, label=wrapped(row["variant"]), **look(i))
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -251,7 +277,7 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     if high / low < 30:  # powers of ten alone would leave the axis without a number
         axes.set_xticks([t for e in range(-2, 7) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high])
     axes.set(xlabel="processor seconds a run", ylabel=f"mean test {shown_name(metric)}")
-    axes.legend(loc="best")
+    legend(figure, axes)
     return figure
 
 
@@ -264,7 +290,7 @@ def shown_name(metric: str) -> str:
 @styled
 def predicted_scores(y: np.ndarray, predicted: np.ndarray, label: str) -> Figure:
     """Draw predicted against true scores."""
-    figure, (axes,) = canvas(height=3.0)
+    figure, (axes,) = canvas(height=3.3)
     axes.scatter(y, predicted, s=10, color=COLOURS[0], lw=0, alpha=0.7)
     span = [min(y.min(), predicted.min()), max(y.max(), predicted.max())]
     axes.plot(span, span, color="#6E6E6E", lw=1, ls=":")

@@ -40,7 +40,7 @@ def cell(value: Any) -> str:
         return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{value:,}"
-    return escape(str(value))
+    return re.sub(r"(?<=[,:])(?=\S)", "<wbr>", escape(str(value)))  # where a long name may be broken
 
 
 def table_html(table: pd.DataFrame) -> str:
@@ -146,14 +146,15 @@ class Page:
             inside = f"<details><summary>{len(table):,} rows</summary>{inside}</details>"
         self._parts.append(f'<figure id="{escape(name)}" class="table">{words}{inside}</figure>')
 
-    def figure(self, figure: Figure, caption: str, data: pd.DataFrame, name: str) -> None:
-        """Add a figure with a caption in plain words and its data as a download."""
-        self._parts.append(self._figure(figure, caption, data, name))
+    def figure(self, figure: Figure, caption: str, data: pd.DataFrame, name: str, *, paper: bool = False) -> None:
+        """Add a figure with a caption in plain words and its data as a download; ``paper`` keeps it black on white."""
+        self._parts.append(self._figure(figure, caption, data, name, paper))
 
-    def _figure(self, figure: Figure, caption: str, data: pd.DataFrame, name: str) -> str:
+    def _figure(self, figure: Figure, caption: str, data: pd.DataFrame, name: str, paper: bool = False) -> str:
         svg = inline_svg(figure, name, escape(caption))
         words = self._caption("Figure", caption, download(data, name))
-        return f'<figure id="{escape(name)}"><div class="plot">{svg}</div>{words}</figure>'
+        kind = "plot paper" if paper else "plot"
+        return f'<figure id="{escape(name)}"><div class="{kind}" tabindex="0">{svg}</div>{words}</figure>'
 
     def pair(self, figures: Sequence[tuple[Figure, str, pd.DataFrame, str]]) -> None:
         """Add figures side by side where the screen is wide enough."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.report import brain, cautions, commands, evidence, figures
-from bnt.report.explanations import edge_matrix, read_explanation
+from bnt.report.explanations import Explanation, edge_matrix, read_explanation
 from bnt.report.figures import shown_name
 from bnt.report.page import Page
 from bnt.training.config import RunConfig
@@ -25,12 +25,15 @@ def run_page(folder: Path) -> Page:
     siblings = same_split(folder, config)
     leak = evidence.leaks(folder, cohort)
     page = Page(f"{config.model} predicts {config.label}", lead(result, siblings))
-    page.warnings(cautions.of_run(report, config.split, leak, in_study=siblings is not None))
+    explanation = read_explanation(folder / "explain")
+    doubts = explanation.warnings if explanation is not None else []
+    page.warnings(cautions.of_run(report, config.split, leak, in_study=siblings is not None) + doubts)
     page.notice(cautions.NOT_A_DEVICE)
     glance(page, result, cohort, leak)
     tested_once(page, result, cohort, siblings)
     training(page, folder, config)
-    explained(page, folder, cohort)
+    if explanation is not None:
+        explained(page, folder, cohort, explanation)
     again(page, folder, result)
     return page
 
@@ -55,8 +58,8 @@ def lead(result: RunResult, siblings: pd.DataFrame | None) -> str:
     elif metric == "r":
         text += " Guessing has r = 0."
     if siblings is not None and len(siblings) > 1:
-        others = siblings[siblings["model"] != Path(result.folder).name.split("--")[0]]
-        said = ", ".join(f"{m} {v:.3f}" for m, v in zip(others["model"], others.iloc[:, 1]))
+        others = siblings[siblings["run"] != Path(result.folder).resolve().name]
+        said = ", ".join(f"{m} {v:.3f}" for m, v in zip(others["model"], others[metric]))
         text += f" Others on the same split: {said}."
     return text
 
@@ -73,7 +76,7 @@ def same_split(folder: Path, config: RunConfig) -> pd.DataFrame | None:
         return None
     here = runs[(runs["split"] == config.split) & (runs["seed"] == config.seed)]
     columns = [c for c in (score_name(runs), "accuracy", "sensitivity", "specificity", "mse") if c in here]
-    table = here[["variant", *columns, "n_parameters", "cpu_seconds"]]
+    table = here[["variant", *columns, "n_parameters", "cpu_seconds", "run"]]
     return table.rename(columns={"variant": "model"}).reset_index(drop=True)
 
 
@@ -125,7 +128,7 @@ def tested_once(page: Page, result: RunResult, cohort: evidence.Cohort, siblings
     caption = f"Test metrics with 95 % intervals (AUROC: DeLong; proportions: Wilson; r: Fisher).{who}"
     page.table(metric_table(report["test"]), caption, "test-metrics")
     if siblings is not None and len(siblings) > 1:
-        shown = siblings.rename(columns={c: shown_name(c) for c in siblings.columns})
+        shown = siblings.drop(columns="run").rename(columns={c: shown_name(c) for c in siblings.columns})
         shown = shown.rename(columns={"n parameters": "parameters", "cpu seconds": "CPU s"})
         page.table(shown, "The study's models on the same split and seed.", "same-split", siblings)
     binary = evidence.binary_columns(test)
@@ -182,15 +185,11 @@ def training(page: Page, folder: Path, config: RunConfig) -> None:
     )
 
 
-def explained(page: Page, folder: Path, cohort: evidence.Cohort) -> None:
+def explained(page: Page, folder: Path, cohort: evidence.Cohort, found: Explanation) -> None:
     """Show what ``bnt explain`` left in the run's folder."""
-    found = read_explanation(folder / "explain")
-    if found is None:
-        return
     page.heading("What the model saw")
     for text in found.sentences:
         page.paragraph(text)
-    page.warnings(found.warnings)
     places = brain.coordinates(cohort.rois)
     matrix = None if found.edges is None or cohort.rois is None else edge_matrix(found.edges, cohort.rois)
     if matrix is not None and places is not None and found.edges is not None and np.any(matrix):
@@ -199,10 +198,11 @@ def explained(page: Page, folder: Path, cohort: evidence.Cohort) -> None:
         if not drawn:
             page.figure(
                 brain.glass_brain(matrix, places),
-                f"The {brain.N_EDGES} connections that moved the prediction most, from three sides. Red pushes "
+                f"The {brain.N_EDGES} connections that moved the prediction most, from three sides. Orange pushes "
                 "towards the positive class, blue away from it.",
                 found.edges,
                 "glass-brain",
+                paper=True,
             )
         page.frame(
             brain.connectome_html(matrix, places),

@@ -110,7 +110,8 @@ def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
     best = summary.sort_values(metric, ascending=False).iloc[0]
     span = ""
     if np.isfinite(best[f"{metric}_low"]):
-        span = f" (95 % interval {best[f'{metric}_low']:.3f} to {best[f'{metric}_high']:.3f})"
+        low, high = (min(max(best[f"{metric}_{side}"], -1.0), 1.0) for side in ("low", "high"))
+        span = f" (95 % interval {low:.3f} to {high:.3f})"
     splits = f"{best['n_splits']} split{'s' if best['n_splits'] != 1 else ''}"
     text = f"{best['variant']} has the highest mean test {shown_name(metric)} over {splits}: {best[metric]:.3f}{span}."
     if not len(comparisons):
