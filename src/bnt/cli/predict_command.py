@@ -1,8 +1,10 @@
 """Predict new subjects with a finished run.
 
 SOURCE is a cohort, or anything that `bnt import` reads: a folder of derivatives, or one scan's file.
-Each row has the probability of each class, an interval that is calibrated on subjects held out from training, what
-about the scan is unlike the training data, and, with --explain, the connections that moved the prediction most.
+Each row has the probability of each class; the interval of a calibrated probability of the last class, from subjects
+held out from training (the model's own may lie outside where it is badly calibrated); the classes that cannot be ruled
+out at 90 %; what about the scan is unlike the training data; and, with --explain, the connections that moved the
+prediction most.
 Research use only: the probabilities must not decide about the care of any person.
 """
 

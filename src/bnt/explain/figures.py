@@ -84,7 +84,6 @@ def _matrix_axes(
         axes.set_xlabel("ROIs in the same order")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
     bar.set_label(label)
-    bar.outline.set_linewidth(0.5)  # type: ignore[operator]
 
 
 @styled

@@ -3,7 +3,9 @@
 For two classes, Venn-Abers predictors (Vovk and Petej 2014): isotonic regression of the calibration subjects' labels on
 their probabilities, once with the new subject counted as negative and once as positive. The two values are an interval
 that holds a calibrated probability, if new subjects are drawn like the calibration subjects; it is wide where those are
-few. For more classes, split-conformal sets; for scores, split-conformal intervals.
+few, and need not hold the model's own probability, which may be badly calibrated. For more classes, split-conformal
+sets; for scores, split-conformal intervals. Validation subjects chose the epoch, which makes all of them a little too
+narrow; where the model was refitted on validation, the test subjects serve instead.
 """
 
 from __future__ import annotations

@@ -115,6 +115,9 @@ class TrainingProfile:
             mine = pd.to_numeric(row[name], errors="coerce") if name in row else float("nan")
             if not pd.isna(mine) and _is_rare(values, float(mine), values.mean()):
                 reasons.append(f"{COVARIATES[name]} ({mine:g}, training up to {values.max():g})")
+        missing = pd.to_numeric(row["n_missing_rois"], errors="coerce") if "n_missing_rois" in row else 0
+        if "n_missing_rois" not in self.covariates and missing > 0:
+            reasons.append(f"ROIs without signal ({missing:g}; unknown for training)")
         if self.shortest is not None and not pd.isna(row["n_volumes"]) and row["n_volumes"] < self.shortest:
             reasons.append(f"short scan ({row['n_volumes']} volumes, training from {self.shortest})")
         return reasons

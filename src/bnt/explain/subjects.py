@@ -41,7 +41,7 @@ def top_connections(
     method : str, optional
         See :func:`bnt.explain.edges.attributions`.
     rois : DataFrame, optional
-        Names of the ROIs; those of the cohort without it.
+        Names of the ROIs; those of the training cohort without it, or else of ``cohort``.
 
     Returns
     -------
@@ -52,9 +52,8 @@ def top_connections(
     trained.check(cohort)
     training = training_part(trained.folder, trained.config)
     baseline, _ = baseline_edges(trained, training)
-    table = cohort.rois if rois is None else rois
-    if training is not None and not table["label"].astype(str).str.strip().any():
-        table = training[0].rois  # an imported scan may not know the names that its atlas has
+    # An imported scan may not know the names that the training cohort's atlas has.
+    table = rois if rois is not None else cohort.rois if training is None else training[0].rois
     names = [_roi_name(row) for row in table.to_dict("records")]
     low, high = endpoints(cohort.n_rois)
     found = []

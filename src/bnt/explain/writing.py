@@ -104,10 +104,9 @@ class Explanation:
         self.table("enrichment.csv", tests)
         shown = tests[tests["group"] == "all"]
         self.draw("enrichment", figures.enrichment_plot(shown))
-        whole = shown[shown["network"] == "all"].set_index(["layer", "head"])
-        line = whole.loc[(1, "mean")]
-        facts["enrichment_layer_1"] = {k: float(line[k]) for k in ("ratio", "z", "p", "q")}
-        facts["enrichment_input"] = {k: float(whole.loc[(0, "input"), k]) for k in ("ratio", "z", "p")}
+        for name, layer, head in (("enrichment_layer_1", 1, "mean"), ("enrichment_input", 0, "input")):
+            chosen = (shown["network"] == "all") & (shown["layer"] == layer) & (shown["head"] == head)
+            facts[name] = shown.loc[chosen, ["ratio", "z", "p", "q"]].to_dict("records")[0]
         if self.planted is not None:
             facts["planted"] = {
                 f"layer {i + 1}": precision(found.matrix(i), self.cohort).to_dict() for i in range(len(found.layers))
