@@ -52,6 +52,8 @@ def run(options: Options) -> None:
     from bnt.explain.writing import Explanation, chosen_rows
     from bnt.training.trained import TrainedRun
 
+    if options.sanity == 1 or options.sanity < 0:
+        raise BadInput(f"--sanity is {options.sanity}: stability compares at least 2 refits.")
     trained = TrainedRun(options.run)
     also = [TrainedRun(path) for path in options.also]
     cohort = load_cohort(options.cohort)
@@ -90,8 +92,6 @@ def _sanity(options: Options, trained: Any, work: Any, method: str | None) -> di
     from bnt.explain.opening import part_rows
     from bnt.explain.stability import sanity_check
 
-    if options.sanity < 2:
-        raise BadInput(f"--sanity is {options.sanity}: stability compares at least 2 refits.")
     if work.training is None:
         raise BadInput(f"The training subjects of {options.run} are not in {options.cohort}: --sanity refits on them.")
     cohort, train = work.training

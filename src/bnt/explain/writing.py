@@ -164,6 +164,8 @@ class Explanation:
         title = f"{found.method}, {what}"
         self.draw("edges", figures.edge_matrix(found.score, self.networks, UNITS[found.method], title))
         facts: Facts = {"method": found.method, "baseline": found.baseline, "target": what, "subjects": found.n}
+        if found.method == "integrated-gradients":
+            facts["sum_of_shares"] = float(found.share.sum())  # 1, but for the error of the path's finite steps
         if self.networks is not None:
             table = found.by_network(self.networks)
             self.table("edges_by_network.csv", table)

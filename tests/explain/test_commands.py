@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from bnt.cli.main import main
+from bnt.cohort import square
+from bnt.explain import figures
+from bnt.explain.rois import Networks
+
+
+@pytest.fixture(scope="module")
+def explained(pair, cohort, network, tmp_path_factory):
+    out = tmp_path_factory.mktemp("explained") / "out"
+    code = main(
+        ["explain", str(pair.folder), str(cohort.path), "--out", str(out), "--permutations", "19"]
+        + ["--method", "gradient", "--also", str(network.folder)]
+    )
+    assert code == 0
+    return out
+
+
+def test_explain_writes_tables_figures_and_a_summary(explained):
+    tables = {"attention_networks", "enrichment", "clusters", "difference", "edges", "edges_by_network"}
+    assert {f.stem for f in explained.glob("*.csv")} == tables
+    drawn = {"attention", "attention_networks", "enrichment", "clusters", "edges", "edges_by_network"}
+    assert {f.stem for f in explained.glob("*.png")} == {f.stem for f in explained.glob("*.pdf")} == drawn
+    facts = json.loads((explained / "explain.json").read_text())
+    assert 0 < facts["attention"]["enrichment_layer_1"]["p"] <= 1
+    assert len(facts["clusters"]["difference"]) == 2  # one a member
+    assert facts["edges"]["stability_over_runs"]["n_maps"] == 2
+    assert facts["edges"]["planted"]["n_pairs"] == 3
+    assert len(pd.read_csv(explained / "edges.csv")) == 24 * 23 // 2
+
+
+def test_a_linear_run_is_explained_without_attention(svm, cohort, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["explain", str(svm.folder), str(cohort.path), "--out", str(out), "--sanity", "3"]
+    assert main(command) == 0
+    assert "the sanity check passes" in capsys.readouterr().out
+    facts = json.loads((out / "explain.json").read_text())
+    assert facts["edges"]["method"] == "pattern"
+    assert "attention" not in facts
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--target", "9"], "no class '9'"),
+        (["--method", "integrated-gradients", "--sanity", "1"], "at least 2"),
+        (["--also", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(svm, cohort, tmp_path, capsys, more, sentence):
+    out = tmp_path / "out"
+    assert main(["explain", str(svm.folder), str(cohort.path), "--out", str(out), *more]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.strip().count("\n") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predict_tells_about_one_new_scan(svm, cohort, tmp_path, capsys):
+    file = tmp_path / "sub-new.npy"
+    np.save(file, square(cohort.edges([7]))[0])
+    assert main(["predict", str(svm.folder), str(file), "--explain", "--top", "2"]) == 0
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert len(table) == 1
+    assert table["low"][0] <= table["high"][0]
+    assert "validation subjects" in table["interval_from"][0]
+    assert "site not known" in table["unlike_training"][0]
+    assert table["top_connections"][0].count(";") == 1
+
+
+def test_a_network_has_the_same_colour_in_every_atlas():
+    one = Networks.from_labels(np.array(["Default", "Visual", "Salience", ""]))
+    other = Networks.from_labels(np.array(["Limbic", "Default", "Visual"]))
+    assert one.colours["Default"] == other.colours["Default"]
+    assert len(set(one.colours.values())) == len(one.names)
+    assert one.names[-1] == "Unassigned"
+
+
+def test_an_atlas_without_networks_has_none():
+    assert Networks.from_labels(np.array(["", "", ""])) is None
+
+
+def test_matrices_are_drawn_sorted_by_network():
+    networks = Networks.from_labels(np.array(["Default", "Visual", "Default", "Visual"]))
+    matrix = np.arange(16.0).reshape(4, 4)
+    figure = figures.attention_matrix(matrix, networks)
+    assert isinstance(figure, Figure)
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    order = [1, 3, 0, 2]  # Visual comes before Default
+    off = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose(shown[off], (4 * matrix)[np.ix_(order, order)][off])
+
+
+def test_figures_of_atlases_without_networks_are_drawn():
+    assert isinstance(figures.edge_matrix(np.arange(6.0), None, "score"), Figure)
+    assert isinstance(figures.assignment_maps(np.full((3, 4, 2), 0.5), ["a", "b", "c"], None), Figure)
+
+
+def test_the_glass_brain_shows_the_strongest_edges():
+    rois = pd.DataFrame({"x": [-40, 40, 0, 10], "y": [0, 10, -60, 40], "z": [20, 20, 10, 0]})
+    networks = Networks.from_labels(np.array(["Visual", "Default", "Visual", "Limbic"]))
+    figure = figures.connectome_picture(np.array([0.0, 0.1, -0.5, 0.9, 0.0, 0.2]), rois, networks, n_top=2)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    # The top edges are (0, 3) and (1, 2): all four ROIs, three networks.
+    assert names == ["Visual", "Limbic", "Default"]
