@@ -1,0 +1,86 @@
+"""Figures are functions that return a Figure for a paper: one column wide, readable, vector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from bnt.report import brain, figures
+from bnt.report.drawing import inline_svg, save_figure
+
+RNG = np.random.default_rng(0)
+POSITIVE = np.arange(80) % 2 == 0
+BINARY = {"bnt": (POSITIVE, RNG.random(80)), "svm": (POSITIVE, RNG.random(80))}
+LINES = [{"stage": "a", "epoch": e, "loss": 1 / e, "val_score": 0.5 + e / 20} for e in range(1, 5)]
+SITES = pd.DataFrame({"site": ["A", "B"], "n": [20, 9], "auroc": [0.7, 0.6], "low": [0.5, 0.2], "high": [0.8, 0.9]})
+SCORES = pd.DataFrame({"bnt": [0.7, 0.8], "svm": [0.75, np.nan]}, index=["s0", "s1"])
+COMPARISONS = pd.DataFrame(
+    {"variant": ["svm"], "reference": ["bnt"], "difference": [0.02], "low": [-0.1], "high": [0.14]}
+)
+SUMMARY = pd.DataFrame({"variant": ["bnt", "svm"], "auroc": [0.7, 0.75], "cpu_seconds": [20.0, 0.0]})
+CURVES = pd.DataFrame({"variant": "bnt", "run": "r", "epoch": [1, 2], "val_score": [0.5, 0.6]})
+
+MAKERS = {
+    "learning_curves": lambda: figures.learning_curves(LINES),
+    "loss_curve": lambda: figures.loss_curve(LINES),
+    "score_curve": lambda: figures.score_curve(LINES),
+    "validation_curves": lambda: figures.validation_curves(CURVES),
+    "roc_curves": lambda: figures.roc_curves(BINARY),
+    "calibration_curves": lambda: figures.calibration_curves(BINARY),
+    "paired_plot": lambda: figures.paired_plot(SCORES),
+    "forest_plot": lambda: figures.forest_plot(COMPARISONS),
+    "per_site_plot": lambda: figures.per_site_plot({"bnt": SITES, "svm": SITES}),
+    "cost_plot": lambda: figures.cost_plot(SUMMARY),
+    "predicted_scores": lambda: figures.predicted_scores(RNG.random(9), RNG.random(9), "age"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_figure_is_a_vector_pdf_with_letters_of_a_paper(name: str, tmp_path: Path):
+    before = dict(mpl.rcParams)
+    figure = MAKERS[name]()
+    assert isinstance(figure, Figure)
+    sizes = {t.get_fontsize() for t in figure.findobj(mpl.text.Text) if t.get_text()}
+    assert sizes <= {7.0, 8.0}
+    save_figure(figure, tmp_path / "figure.pdf")
+    data = (tmp_path / "figure.pdf").read_bytes()
+    assert data.startswith(b"%PDF")
+    assert b"/Subtype /Image" not in data
+    assert dict(mpl.rcParams) == before
+
+
+def test_equal_figures_give_equal_text_and_two_share_no_id():
+    one, again = (inline_svg(figures.roc_curves(BINARY), "a", "x") for _ in range(2))
+    assert one == again
+    import re
+
+    other = inline_svg(figures.roc_curves(BINARY), "b", "x")
+    assert not set(re.findall(r'id="([^"]+)"', one)) & set(re.findall(r'id="([^"]+)"', other))
+
+
+def test_ink_follows_the_page():
+    svg = inline_svg(figures.paired_plot(SCORES), "a", "x")
+    assert "#000000" not in svg
+    assert "currentColor" in svg
+
+
+def test_the_strongest_edges_are_kept_with_their_signs():
+    matrix = np.zeros((4, 4))
+    matrix[0, 1] = matrix[1, 0] = -3.0
+    matrix[2, 3] = matrix[3, 2] = 2.0
+    matrix[0, 3] = matrix[3, 0] = 1.0
+    kept = brain.strongest(matrix, 2)
+    assert kept[0, 1] == kept[1, 0] == -3.0
+    assert kept[2, 3] == 2.0
+    assert np.count_nonzero(kept) == 4
+
+
+def test_no_place_unknown_no_brain():
+    rois = pd.DataFrame({"x": [1.0, np.nan], "y": [0.0, 0.0], "z": [0.0, 0.0]})
+    assert brain.coordinates(rois) is None
+    assert brain.coordinates(None) is None

@@ -1,0 +1,187 @@
+"""What pages say: cells, classes with their names, cautions, and commands that repeat what they describe."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bnt.cli.main import main
+from bnt.errors import BadInput
+from bnt.report import cautions, evidence
+from bnt.report.build import LARGEST, watch_report, write_report
+from bnt.report.commands import compare_command, split_table, train_command
+from bnt.report.page import Page, cell
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (float("nan"), ""),
+        (None, ""),
+        (np.float64(0.12345), "0.123"),
+        (307802, "307,802"),
+        (3980890.0, "3,980,890"),
+        (0.00001, "1e-05"),
+        ("a<b", "a&lt;b"),
+        ("bnt:k=1,l=2", "bnt:<wbr>k=1,<wbr>l=2"),
+    ],
+)
+def test_cells_are_empty_where_there_is_nothing_and_have_commas_where_numbers_are_large(value: object, shown: str):
+    assert cell(value) == shown
+
+
+def test_tables_and_figures_are_numbered_apart(study: Path):
+    page = Page("t", "l")
+    for name in ("a", "b"):
+        page.table(pd.DataFrame({"x": [1.0]}), "A table.", name)
+    text = page.html()
+    assert "<b>Table 1.</b>" in text
+    assert "<b>Table 2.</b>" in text
+
+
+def downloads(text: str) -> dict[str, str]:
+    """The files inside a page, by name."""
+    found = re.findall(r'download="([^"]+)" href="data:[^;]+;base64,([^"]+)"', text)
+    return {name: base64.b64decode(data).decode() for name, data in found}
+
+
+def test_the_study_page_says_who_was_in_it_and_what_to_doubt(study: Path, tmp_path: Path):
+    text = write_report(study, tmp_path / "page.html").read_text()
+    assert len(text) < LARGEST
+    assert "1 ASD" in text  # the class with the name that cohort.json gives it
+    assert "The test parts have 18 people" in text
+    assert "no subject, group or scan on two sides" in text
+    assert 'http-equiv="refresh"' not in text
+    assert "p (permutation, Holm)" in text  # the tables of bnt compare are shown, not made again without its tests
+    counts = pd.read_csv(StringIO(downloads(text)["cohort.csv"])).set_index("site")
+    assert counts.loc["all sites", ["0 control", "1 ASD", "total"]].tolist() == [45, 45, 90]
+
+
+def test_a_report_leaves_the_study_as_it_was(study: Path, tmp_path: Path):
+    def contents() -> dict[str, bytes]:
+        return {f.name: f.read_bytes() for f in study.iterdir() if f.is_file() and f.name != "report.html"}
+
+    before = contents()
+    write_report(study, tmp_path / "page.html")
+    assert contents() == before
+
+
+def test_the_run_page_has_the_map_in_three_dimensions_and_the_pictures(explained_run: Path, tmp_path: Path):
+    text = write_report(explained_run, tmp_path / "page.html").read_text()
+    assert len(text) < LARGEST
+    assert "Attention between networks." in text
+    assert "The map of edges is unstable over splits." in text
+    assert "<iframe sandbox=" in text
+    assert "raw.githubusercontent" not in text
+    assert downloads(text)["explain-attention.csv"] == "a,b\n1,2\n"
+
+
+def test_a_run_without_places_in_the_brain_has_no_brain(study: Path, tmp_path: Path):
+    run = next(study.glob("runs/logistic*split1*"))
+    text = write_report(run, tmp_path / "page.html").read_text()
+    assert "<iframe" not in text
+    assert "The study&#x27;s models on the same split and seed." in text
+
+
+def test_the_train_command_repeats_the_run_bit_by_bit(study: Path, tmp_path: Path):
+    from bnt.training.run import load_result
+
+    run = next(study.glob("runs/bnt*split1*"))
+    first = load_result(run)
+    words = shlex.split(train_command(first.config).replace("\\\n", " "))
+    assert words[:2] == ["bnt", "train"]
+    words[words.index("RUN")] = str(tmp_path / "again")
+    assert main(words[1:]) == 0
+    again = load_result(tmp_path / "again")
+    assert again.config.recipe == first.config.recipe
+    assert again.config.split_sha256 == first.config.split_sha256
+    assert again.report["weights_sha256"] == first.report["weights_sha256"]
+
+
+def test_the_compare_command_means_the_same_study(study: Path, tmp_path: Path):
+    """Given to the study's own folder, it has nothing left to do and refuses nothing."""
+    from bnt.experiments.results import read_study
+    from bnt.training.config import read_config
+
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    command = compare_command(read_study(copy), read_config(next(copy.glob("runs/bnt*"))))
+    words = shlex.split(command.replace("\\\n", " "))
+    words[words.index("STUDY")] = str(copy)
+    before = {f: f.stat().st_mtime_ns for f in copy.glob("runs/*/DONE")}
+    assert main(words[1:]) == 0
+    assert {f: f.stat().st_mtime_ns for f in copy.glob("runs/*/DONE")} == before
+    assert read_study(copy) == read_study(study)
+
+
+def test_the_table_of_splits_in_the_page_is_a_protocol(study: Path, cohort_folder: Path, tmp_path: Path):
+    from bnt.cohort import load_cohort
+    from bnt.splits import named_splits, read_splits
+
+    table = split_table({f"split{k}": next(study.glob(f"runs/logistic*split{k}*")) for k in range(3)})
+    assert table is not None
+    file = tmp_path / "splits.csv"
+    table.to_csv(file, index=False)
+    cohort = load_cohort(cohort_folder)
+    wanted = named_splits(cohort, "diagnosis", "site-stratified", n_splits=3)
+    for (_, parts), found in zip(wanted, read_splits(file, cohort), strict=True):
+        for a, b in zip(parts, found, strict=True):
+            assert np.array_equal(np.sort(a), b)
+
+
+def test_a_leak_on_disk_is_called_a_leak(study: Path, cohort_folder: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(next(study.glob("runs/logistic*split0*")), run)
+    table = pd.read_csv(run / "splits.csv", dtype=str)
+    test = table.loc[table["part"] == "test"].iloc[[0]]
+    pd.concat([table, test.assign(part="train")]).to_csv(run / "splits.csv", index=False)
+    leak = evidence.leaks(run, evidence.look_up_cohort(str(cohort_folder)))
+    assert leak == f"{test['participant_id'].iloc[0]} is on two sides of the split"
+    assert cautions.of_leak(leak)[0].startswith("LEAK")
+    assert "LEAK" in write_report(run).read_text()
+
+
+def test_an_unfinished_study_is_refused_without_watch_and_refreshes_with_it(study: Path, tmp_path: Path):
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    for name in ("runs.csv", "summary.csv", "comparisons.csv"):
+        (copy / name).unlink()
+    for done in copy.glob("runs/*/DONE"):
+        done.unlink()
+    with pytest.raises(BadInput, match="no finished run yet"):
+        write_report(copy)
+    text = write_report(copy, refresh=7).read_text()
+    assert '<meta http-equiv="refresh" content="7">' in text
+    assert "None of 6 runs is finished yet." in text
+    assert "Runs that are not finished" in text
+
+
+def test_watch_ends_with_the_study_and_leaves_a_page_that_stays(study: Path, tmp_path: Path):
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    last = next(copy.glob("runs/logistic*split2*/DONE"))
+    text = last.read_text()
+    last.unlink()
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        last.write_text(text)  # the last run finishes after the first look
+
+    page = watch_report(copy, every=0.01, say=say)
+    assert [line[:6] for line in said] == ["5 of 6", "6 of 6"]
+    assert 'http-equiv="refresh"' not in page.read_text()
+    assert not list(copy.glob("*.tmp"))
+
+
+def test_a_folder_that_is_neither_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "neither a run nor a study" in capsys.readouterr().err
