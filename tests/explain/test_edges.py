@@ -160,3 +160,15 @@ def test_the_map_of_the_other_class_is_the_negative(svm, cohort, split):
         for target in ("0", "1")
     ]
     np.testing.assert_allclose(maps[0], -maps[1])
+
+
+def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
+    from bnt.training import find_recipe
+    from bnt.training.run import describe
+
+    config = describe(cohort, "diagnosis", split, model="graphormer", recipe=find_recipe("default", epochs=1))
+    fitted = refit(config, cohort, cohort.labels("diagnosis"), split[0][:32], split[1])  # it reads edges in bins
+    for method in ("integrated-gradients", "gradient"):
+        with pytest.raises(BadInput, match="--method pattern"):
+            map_of(fitted, cohort, split[2], split[0], method)
+    assert np.abs(map_of(fitted, cohort, split[2], split[0], "pattern").score).max() > 0

@@ -22,6 +22,10 @@ MATRICES_AT_ONCE = 64
 Margin = Callable[..., Tensor]
 
 
+class NotDifferentiable(BadInput):
+    """The model's output has no gradient by the connectome's edges."""
+
+
 def network_attributions(
     weights: Weights, cohort: Cohort, rows: np.ndarray, baseline: np.ndarray, column: int, method: str, n_steps: int
 ) -> Iterator[tuple[slice, np.ndarray]]:
@@ -91,5 +95,7 @@ def _gradient(margin: Margin, edges: Tensor, baseline: Tensor, series: Tensor | 
 def _unused(error: RuntimeError) -> Exception:
     """Return what to tell of a network whose output does not depend on the connectome."""
     if "not have been used" in str(error) or "does not require grad" in str(error):
-        return BadInput("This model makes its graph from time series and reads no connectome: use --method pattern.")
+        return NotDifferentiable(
+            "This model has no gradient by edges (it reads time series, or edges in bins): use --method pattern."
+        )
     return error

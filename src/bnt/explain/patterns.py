@@ -6,7 +6,8 @@ decision instead of per unit, so that models compare. cov(x) w is cov(x, s), so 
 same can be asked of any model: networks have patterns too. Several classes have one decision, and one pattern, each.
 
 A pattern of any decision is large where the data vary most, and a planted effect adds variance of its own: patterns of
-models with shuffled labels find planted edges more often than chance, with signs that are not stable over resamples. Read a pattern beside its sanity check (:func:`bnt.explain.stability.sanity_check`).
+models with shuffled labels find planted edges more often than chance, with signs that are not stable over resamples.
+Read a pattern beside its sanity check (:func:`bnt.explain.stability.sanity_check`).
 """
 
 from __future__ import annotations

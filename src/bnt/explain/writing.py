@@ -25,6 +25,7 @@ from bnt.explain.clusters import (
 )
 from bnt.explain.edges import EdgeMap, edge_map
 from bnt.explain.enrichment import enrichment
+from bnt.explain.gradients import NotDifferentiable
 from bnt.explain.opening import part_rows, training_part, true_labels
 from bnt.explain.patterns import baseline_edges, mean_edges
 from bnt.explain.planted import planted_pairs, precision
@@ -157,7 +158,12 @@ class Explanation:
 
     def edges(self, method: str | None, target: str | None, also: list[TrainedRun]) -> Facts:
         """Write the edge map, its means by network pair and figures; compare it with other runs' maps."""
-        found = self.edge_map_of(self.trained, method, target)
+        try:
+            found = self.edge_map_of(self.trained, method, target)
+        except NotDifferentiable:
+            if method is not None:
+                raise
+            found = self.edge_map_of(self.trained, "pattern", target)
         self.table("edges.csv", found.table(self.cohort.rois, self.networks))
         config = self.trained.config
         what = config.label if config.task.kind == "regression" else f"{config.label} = {found.target}"
@@ -180,7 +186,7 @@ class Explanation:
         if np.isfinite(self.cohort.rois[["x", "y", "z"]].to_numpy(dtype=float)).all(axis=1).sum() > 1:
             self.draw("connectome", figures.connectome_picture(found.score, self.cohort.rois, self.networks))
         if also:
-            maps = [found.score, *(self.edge_map_of(run, method, target).score for run in also)]
+            maps = [found.score, *(self.edge_map_of(run, found.method, target).score for run in also)]
             facts["stability_over_runs"] = map_stability(np.stack(maps)).to_dict()
         if self.planted is not None:
             facts["planted"] = precision(found.score, self.cohort).to_dict()
