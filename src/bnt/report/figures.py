@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Arguments = ParamSpec("Arguments")
+Anything = TypeVar("Anything")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C8C8C")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
@@ -77,6 +78,12 @@ def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
 def look(i: int) -> dict[str, Any]:
     """Return colour and marker of the i-th model: the two together tell any sixteen apart without colour vision."""
     return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
+
+
+def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[tuple[int, str, Anything]]:
+    """Return each name and value with the number that its colour has in a study's order."""
+    places = list(order if order is not None else named)
+    return [(places.index(name), name, value) for name, value in named.items()]
 
 
 def _loss(axes: Axes, table: pd.DataFrame) -> None:
@@ -139,15 +146,20 @@ def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> F
 
 
 @styled
-def roc_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Draw ROC curves: for each name whether a subject is positive, and its probability."""
+def roc_curves(
+    predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], *, order: Sequence[str] | None = None
+) -> Figure:
+    """Draw ROC curves: for each name whether a subject is positive, and its probability.
+
+    ``order`` lists all models of a study, so that each has the same colour in every figure.
+    """
     from sklearn.metrics import roc_curve
 
     from bnt.training.metrics import auroc
 
     figure, (axes,) = canvas(height=3.3)
     axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
-    for i, (name, (positive, probability)) in enumerate(predictions.items()):
+    for i, name, (positive, probability) in ordered(predictions, order):
         false, true, _ = roc_curve(positive, probability)
         area = auroc(positive, probability)
         dash = DASHES[i % len(DASHES)]
@@ -158,15 +170,17 @@ def roc_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figu
 
 
 @styled
-def calibration_curves(predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], n_bins: int = 8) -> Figure:
+def calibration_curves(
+    predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], n_bins: int = 8, *, order: Sequence[str] | None = None
+) -> Figure:
     """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals."""
     from bnt.training.metrics import proportion_interval
 
     figure, (axes,) = canvas(height=3.3)
     axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
-    for i, (name, (positive, probability)) in enumerate(predictions.items()):
-        order = np.argsort(probability, kind="stable")
-        bins = [b for b in np.array_split(order, min(n_bins, max(len(order) // 10, 1))) if len(b)]
+    for i, name, (positive, probability) in ordered(predictions, order):
+        rising = np.argsort(probability, kind="stable")
+        bins = [b for b in np.array_split(rising, min(n_bins, max(len(rising) // 10, 1))) if len(b)]
         x = [probability[b].mean() for b in bins]
         y = [positive[b].mean() for b in bins]
         spans = [proportion_interval(int(positive[b].sum()), len(b)) for b in bins]
@@ -229,13 +243,15 @@ def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
 
 
 @styled
-def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame]) -> Figure:
+def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: Sequence[str] | None = None) -> Figure:
     """Draw each site's AUROC with its 95 % interval, for one model or several side by side.
 
     Parameters
     ----------
     tables : DataFrame or mapping of name to DataFrame
         Columns site, n, auroc, low, high; the first model's table says the order of the sites.
+    order : sequence of str, optional
+        All models of a study, so that each has the same colour in every figure.
     """
     named = {"": tables} if isinstance(tables, pd.DataFrame) else dict(tables)
     first = next(iter(named.values()))
@@ -243,9 +259,9 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame]) -> Figure:
     figure, (axes,) = canvas(width=wide([str(s) for s in first["site"]]), height=height)
     rows = {site: len(first) - 1 - k for k, site in enumerate(first["site"])}
     axes.axvline(0.5, color="#6E6E6E", lw=1, ls=":")
-    for i, (name, table) in enumerate(named.items()):
+    for k, (i, name, table) in enumerate(ordered(named, order)):
         table = table[table["site"].isin(list(rows))]
-        shift = 0.0 if len(named) == 1 else 0.25 - 0.5 * i / (len(named) - 1)
+        shift = 0.0 if len(named) == 1 else 0.25 - 0.5 * k / (len(named) - 1)
         places = table["site"].map(rows).to_numpy(dtype=float) + shift
         error = np.stack([table["auroc"] - table["low"], table["high"] - table["auroc"]])
         style = {**look(i), "fmt": look(i)["marker"]}

@@ -70,7 +70,8 @@ def study_page(folder: Path, refresh: int = 0) -> Page:
     cohort = evidence.look_up_cohort(study["cohort"])
     leak = study_leak(folder, planned, cohort)
     live = refresh if len(runs) < len(planned) else 0
-    title = f"{len(study['variants'])} models predict {study['label']}"
+    models = len(study["variants"])
+    title = f"{counted(models, 'model')} predict{'s' if models == 1 else ''} {study['label']}"
     if runs.empty:
         page = Page(title, f"None of {len(planned)} runs is finished yet.", live)
     else:
@@ -100,6 +101,11 @@ def study_leak(folder: Path, planned: Planned, cohort: evidence.Cohort) -> str |
     return found if cohort.participants is None or found is not None else ""
 
 
+def counted(n: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def p_text(p: float) -> str:
     """Return a p-value as papers print it."""
     return "" if not np.isfinite(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
@@ -112,7 +118,7 @@ def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
     if np.isfinite(best[f"{metric}_low"]):
         low, high = (min(max(best[f"{metric}_{side}"], -1.0), 1.0) for side in ("low", "high"))
         span = f" (95 % interval {low:.3f} to {high:.3f})"
-    splits = f"{best['n_splits']} split{'s' if best['n_splits'] != 1 else ''}"
+    splits = counted(int(best["n_splits"]), "split")
     text = f"{best['variant']} has the highest mean test {shown_name(metric)} over {splits}: {best[metric]:.3f}{span}."
     if not len(comparisons):
         return text
@@ -148,7 +154,11 @@ def glance(page: Page, study: dict[str, Any], cohort: evidence.Cohort, leak: str
                 "Brain",
                 f"{study['n_rois']} ROIs{' of ' + facts['atlas'] if facts.get('atlas') else ''}, {study['kind']}",
             ),
-            ("Protocol", f"{study['protocol']}, {len(study['splits'])} splits, {len(study['seeds'])} seeds"),
+            (
+                "Protocol",
+                f"{study['protocol']}: {counted(len(study['splits']), 'split')}, "
+                f"{counted(len(study['seeds']), 'seed')}",
+            ),
             ("Each split", parts + (" (sizes differ)" if len(sizes) > 1 else "") + "; the test part is scored once"),
             ("Leak guard", guard.get(leak, "LEAK")),
         ]
@@ -235,6 +245,7 @@ def subjects(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame
             tables[variant] = evidence.per_site_table(predictions)
     if not pooled:
         return
+    order = summary["variant"].tolist()
     page.heading("Subjects and sites")
     data = pd.concat(
         [pd.DataFrame({"model": k, "positive": p.astype(int), "probability": q}) for k, (p, q) in pooled.items()]
@@ -244,14 +255,14 @@ def subjects(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame
     page.pair(
         [
             (
-                figures.roc_curves(pooled),
+                figures.roc_curves(pooled, order=order),
                 "ROC curves of all test subjects; one tested in several splits counts once, with its mean "
                 f"probability. The dotted line is chance.{some}",
                 data,
                 "roc",
             ),
             (
-                figures.calibration_curves({name: pooled[name] for name in few}),
+                figures.calibration_curves({name: pooled[name] for name in few}, order=order),
                 "Calibration of the same predictions: on the dotted line, a probability means what it says. Bars are "
                 "95 % intervals.",
                 data[data["model"].isin(few)],
@@ -262,7 +273,7 @@ def subjects(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame
     shown = {name: tables[name] for name in few if len(tables[name]) > 1}
     if shown:
         page.figure(
-            figures.per_site_plot(shown),
+            figures.per_site_plot(shown, order=order),
             "AUROC by site (test subjects in brackets) with 95 % intervals; few subjects make wide ones. Sites with "
             "one class only are left out; the dotted line is chance.",
             pd.concat([table.assign(model=name) for name, table in tables.items()]),
@@ -332,6 +343,8 @@ def again(page: Page, folder: Path, study: dict[str, Any], planned: Planned, com
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
     page.paragraph("The same command goes on with an unfinished study, and ends at the same numbers.")
     page.code(commands.compare_command(study, config, reference))
+    if "p_permutation" in comparisons:
+        page.paragraph("Add --permutations with the number of draws for the permutation tests; they change no score.")
     table = commands.split_table(first)
     if table is not None:
         page.file(
