@@ -216,3 +216,11 @@ def test_bad_options_are_refused_in_a_sentence(options, message):
 def test_connectomes_of_another_size_are_refused():
     with pytest.raises(BadInput, match=r"20 ROIs.*\(2, 30, 30\)"):
         create_model("bnt", 20)(torch.zeros(2, 30, 30))
+
+
+def test_concat_with_the_hidden_mlp_is_a_control_of_its_own():
+    # facts.md section 7: a fair ablation adds CONCAT + the MLP. 64 V^2 + V^2 + 32 + 1,056 parameters more.
+    plain, hidden = (count_parameters("bnt", 20, readout="concat", n_clusters=4, hidden_mlp=h) for h in (False, True))
+    assert hidden - plain == 65 * 20**2 + 32 + 1056
+    with pytest.raises(BadInput, match="not with 'mean'"):
+        create_model("bnt", 20, 2, readout="mean", n_clusters=4, hidden_mlp=True)

@@ -75,6 +75,8 @@ class BNT(GraphTransformer):
             "dec_weight": dec_weight,
         }
         if readout != "ocread":
+            if hidden_mlp and "hidden_mlp" not in readout_options(readout):
+                raise BadInput(f"hidden_mlp=True goes with the readouts ocread and concat, not with {readout!r}.")
             options = {name: value for name, value in options.items() if name in readout_options(readout)}
         super().__init__(
             n_rois,

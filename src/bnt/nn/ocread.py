@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bnt.errors import BadInput
 from bnt.nn.centres import draw_centres
+from bnt.nn.hidden import HiddenMLP
 from bnt.nn.pooled import Pooled, drop_padding
 from bnt.nn.subgraphs import membership
 
@@ -80,7 +81,7 @@ class OCRead(nn.Module):
             raise BadInput("hidden_mlp=True flattens the graph and needs n_nodes, the number of nodes of every graph.")
         self.width, self.n_clusters, self.n_nodes = width, n_clusters, n_nodes
         self.assignment, self.dec_weight = assignment, dec_weight
-        self.hidden = _hidden_mlp(width * n_nodes) if hidden_mlp and n_nodes is not None else None
+        self.hidden = HiddenMLP(n_nodes, width) if hidden_mlp and n_nodes is not None else None
         start = draw_centres(centres, n_clusters, width, normalise_first)
         self.centres = nn.Parameter(start, requires_grad=centres == "learnable" if frozen is None else not frozen)
         self.reduce = nn.Sequential(nn.Linear(width, reduce), nn.LeakyReLU()) if reduce else None
@@ -105,7 +106,7 @@ class OCRead(nn.Module):
         """
         z = drop_padding(z, mask)
         if self.hidden is not None:
-            z = drop_padding(self._through_hidden(z), mask)
+            z = drop_padding(self.hidden(z), mask)
         logits = self.assignment_logits(z)  # (B, V, K)
         p = drop_padding(logits.softmax(-1), mask)
         clusters = p.mT @ z  # (B, K, D)
@@ -149,15 +150,6 @@ class OCRead(nn.Module):
 
     def _embed(self, clusters: Tensor) -> Tensor:
         return (clusters if self.reduce is None else self.reduce(clusters)).flatten(1)
-
-    def _through_hidden(self, z: Tensor) -> Tensor:
-        if self.hidden is None or z.shape[1] != self.n_nodes:
-            raise BadInput(f"hidden_mlp=True was made for graphs of {self.n_nodes} nodes, but {z.shape[1]} were given.")
-        return self.hidden(z.flatten(1)).view_as(z)
-
-
-def _hidden_mlp(size: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(size, 32), nn.LeakyReLU(), nn.Linear(32, 32), nn.LeakyReLU(), nn.Linear(32, size))
 
 
 def clustering_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:

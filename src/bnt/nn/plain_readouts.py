@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
+from bnt.nn.hidden import HiddenMLP
 from bnt.nn.pooled import Pooled, drop_padding
 
 
@@ -55,12 +56,14 @@ class SumReadout(nn.Module):
 class ConcatReadout(nn.Module):
     """Each node reduced to a few numbers, then all nodes side by side.
 
-    Graphs may have fewer nodes than ``n_nodes``: the missing ones count as zeros.
+    Graphs may have fewer nodes than ``n_nodes``: the missing ones count as zeros. With ``hidden_mlp`` the nodes go
+    through the released OCRead's hidden MLP first: the control that tells OCRead's part from the MLP's.
     """
 
-    def __init__(self, n_nodes: int, width: int, reduce: int = 8) -> None:
+    def __init__(self, n_nodes: int, width: int, reduce: int = 8, hidden_mlp: bool = False) -> None:
         super().__init__()
         self.n_nodes = n_nodes
+        self.hidden = HiddenMLP(n_nodes, width) if hidden_mlp else None
         self.reduce = nn.Sequential(nn.Linear(width, reduce), nn.LeakyReLU())
         self.out_features = n_nodes * reduce
 
@@ -69,7 +72,10 @@ class ConcatReadout(nn.Module):
         missing = self.n_nodes - z.shape[1]
         if missing < 0:
             raise BadInput(f"concat was made for at most {self.n_nodes} nodes, but graphs of {z.shape[1]} were given.")
-        small = drop_padding(self.reduce(drop_padding(z, mask)), mask)
+        z = drop_padding(z, mask)
+        if self.hidden is not None:
+            z = drop_padding(self.hidden(z), mask)
+        small = drop_padding(self.reduce(z), mask)
         return Pooled(F.pad(small, (0, 0, 0, missing)).flatten(1))
 
 

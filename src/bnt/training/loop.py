@@ -98,7 +98,12 @@ def fit(
             raise BadInput(f"The loss became {total} in epoch {state.epoch + 1}: lower the learning rate or set clip.")
 
         state.epoch += 1
-        line = {"epoch": state.epoch, "of": stop_after or recipe.epochs, "loss": total / steps_per_epoch, "lr": rate}
+        line: dict[str, Any] = {
+            "epoch": state.epoch,
+            "of": stop_after or recipe.epochs,
+            "loss": total / steps_per_epoch,
+            "lr": rate,
+        }
         line["val_score"] = None
         if val is not None and y_val is not None:
             judge.load_state_dict(state.weights())
