@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bnt.errors import BadInput
 from bnt.explain.attention import attention_by_network, mean_attention
-from bnt.explain.enrichment import enrichment
+from bnt.explain.enrichment import network_enrichment
 from bnt.explain.rois import Networks
 from bnt.training.network import NetworkRun
 
@@ -30,6 +30,15 @@ def test_mean_attention_is_the_mean_over_subjects_and_members(pair, cohort, test
     found = mean_attention(pair, cohort, rows, batch_size=3)
     for layer, expected in zip(found.layers, naive_attention(pair, cohort, rows)):
         np.testing.assert_allclose(layer[0], expected, atol=1e-6)
+
+
+def test_no_more_than_a_batch_of_matrices_is_in_memory(pair, cohort, test_rows, monkeypatch):
+    asked = []
+    batch = type(cohort).batch
+    monkeypatch.setattr(type(cohort), "batch", lambda self, rows, *a: asked.append(len(rows)) or batch(self, rows, *a))
+    mean_attention(pair, cohort, test_rows, batch_size=4)
+    assert max(asked) == 4
+    assert sum(asked) == 2 * len(test_rows)  # once a member
 
 
 def test_attention_of_a_class_is_that_of_its_subjects_alone(pair, cohort, test_rows):
@@ -81,7 +90,7 @@ def test_enrichment_means_equal_naive_loops(seed, sizes):
     networks = networks_of(*sizes)
     v = sum(sizes)
     matrix = np.random.default_rng(seed).random((v, v))
-    table = enrichment(matrix, networks, n_permutations=3).set_index("network")
+    table = network_enrichment(matrix, networks, n_permutations=3).set_index("network")
     same = [[matrix[i, j] for j in range(v) if j != i and networks.codes[i] == networks.codes[j]] for i in range(v)]
     other = [[matrix[i, j] for j in range(v) if networks.codes[i] != networks.codes[j]] for i in range(v)]
     assert table.loc["all", "within"] == pytest.approx(np.mean(sum(same, [])))
@@ -96,7 +105,7 @@ def test_enrichment_finds_modules_and_only_modules():
     rng = np.random.default_rng(0)
     noise = rng.random((18, 18))
     modular = noise + 0.5 * (networks.codes[:, None] == networks.codes)
-    table = enrichment(np.stack([noise, modular]), networks, n_permutations=199)
+    table = network_enrichment(np.stack([noise, modular]), networks, n_permutations=199)
     p = table.loc[table["network"] == "all", "p"].to_numpy()
     assert p[1] == 1 / 200  # the smallest there can be
     assert p[0] > 0.05
@@ -105,7 +114,7 @@ def test_enrichment_finds_modules_and_only_modules():
 def test_enrichment_p_values_are_uniform_without_modules():
     networks = networks_of(4, 5, 6)
     matrices = np.random.default_rng(1).random((300, 15, 15))
-    table = enrichment(matrices, networks, n_permutations=99)
+    table = network_enrichment(matrices, networks, n_permutations=99)
     p = table.loc[table["network"] == "all", "p"].to_numpy()
     # A binomial SD of 300 tests at 0.1 is 0.017.
     assert abs((p <= 0.1).mean() - 0.1) < 0.06
@@ -114,5 +123,5 @@ def test_enrichment_p_values_are_uniform_without_modules():
 
 def test_unassigned_rois_and_networks_of_one_are_not_tested():
     networks = Networks.from_labels(np.array(["", "a", "a", "b", "b", "c"]))
-    table = enrichment(np.random.default_rng(0).random((6, 6)), networks, n_permutations=5)
+    table = network_enrichment(np.random.default_rng(0).random((6, 6)), networks, n_permutations=5)
     assert table["network"].tolist() == ["all", "a", "b"]

@@ -32,7 +32,7 @@ def _over(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
-def enrichment(
+def network_enrichment(
     matrices: np.ndarray,
     networks: Networks,
     n_permutations: int = 1000,

@@ -15,6 +15,7 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
 from bnt.nn.output import Output
+from bnt.training.batches import Batches
 from bnt.training.config import RunConfig
 from bnt.training.network import NetworkRun, window_of
 
@@ -69,8 +70,16 @@ def outputs(
     """Yield the positions within ``rows`` and the network's output of one batch after the other."""
     import torch
 
-    run = NetworkRun(weights.config, cohort, np.zeros(len(cohort)))
-    batches = run.batches_to_predict(np.asarray(rows), window_of(model))
+    empty = torch.zeros(len(rows), weights.config.task.n_outputs)
+    # Nothing is kept from batch to batch: all matrices of a large cohort would not fit into memory.
+    batches = Batches(
+        cohort,
+        np.asarray(rows),
+        empty,
+        window=window_of(model),
+        device=weights.config.device,
+        resident_bytes=0,
+    )
     start = 0
     for batch in batches.in_order(batch_size):
         with torch.no_grad():

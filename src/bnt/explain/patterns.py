@@ -5,8 +5,8 @@ patterns, cov(x) w / var(s) with s the decision: how each edge varies with what 
 decision instead of per unit, so that models compare. cov(x) w is cov(x, s), so no (E, E) matrix is ever made, and the
 same can be asked of any model: networks have patterns too. Several classes have one decision, and one pattern, each.
 
-A pattern of any decision is large where the data vary most, and a planted effect adds variance of its own: patterns of
-models with shuffled labels find planted edges more often than chance, with signs that are not stable over resamples.
+A pattern of any decision is large where the data vary most, and a strong effect adds variance of its own: patterns of
+models with shuffled labels may find some planted edges, with signs that are not stable over resamples.
 Read a pattern beside its sanity check (:func:`bnt.explain.stability.sanity_check`).
 """
 

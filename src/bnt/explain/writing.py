@@ -24,7 +24,7 @@ from bnt.explain.clusters import (
     score_row,
 )
 from bnt.explain.edges import EdgeMap, edge_map
-from bnt.explain.enrichment import enrichment
+from bnt.explain.enrichment import network_enrichment
 from bnt.explain.gradients import NotDifferentiable
 from bnt.explain.opening import part_rows, training_part, true_labels
 from bnt.explain.patterns import baseline_edges, mean_edges
@@ -101,7 +101,9 @@ class Explanation:
         keys, maps = found.maps()
         own = square_of(mean_edges(self.cohort, self.rows))
         keys = pd.concat([pd.DataFrame([{"group": "all", "layer": 0, "head": "input"}]), keys], ignore_index=True)
-        tests = enrichment(np.concatenate([own[None], maps]), self.networks, self.n_permutations, self.seed, keys)
+        tests = network_enrichment(
+            np.concatenate([own[None], maps]), self.networks, self.n_permutations, self.seed, keys
+        )
         self.table("enrichment.csv", tests)
         shown = tests[tests["group"] == "all"]
         self.draw("enrichment", figures.enrichment_plot(shown))
