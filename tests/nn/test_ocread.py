@@ -69,7 +69,7 @@ def test_permuting_nodes_changes_nothing_without_the_hidden_mlp(hidden_mlp):
 def test_hidden_mlp_pools_what_comes_out_of_it():
     readout = OCRead(4, 2, n_nodes=3, hidden_mlp=True)
     z = torch.randn(1, 3, 4)
-    seen = readout.hidden(z.flatten(1)).view(1, 3, 4)
+    seen = nn.Sequential(*readout.hidden)(z.flatten(1)).view(1, 3, 4)
     p = (seen @ readout.centres.T).softmax(-1)
     torch.testing.assert_close(readout(z).embedding, (p.mT @ seen).flatten(1))
 
