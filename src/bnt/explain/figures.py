@@ -67,7 +67,7 @@ def _frame(axes: Axes, networks: Networks, top: bool) -> None:
             axes.add_patch(Rectangle(box.get_xy(), end - start, end - start, fc="none", ec="black", lw=0.7))
     middles = (ends - counts + ends) / 2 - 0.5
     axes.set_yticks(middles, networks.names)
-    axes.tick_params(axis="y", length=0, pad=2 + 150 * STRIP)
+    axes.tick_params(axis="y", length=0, pad=10)
     axes.tick_params(axis="x", bottom=False, labelbottom=False)
 
 
