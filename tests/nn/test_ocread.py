@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from bnt.errors import BadInput
 from bnt.nn import ASSIGNMENTS, OCRead, clustering_loss, edge_subgraphs, node_subgraphs
