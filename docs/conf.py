@@ -1,0 +1,105 @@
+"""Sphinx's settings. Tables of models and recipes are made from the code when the pages are built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+project = "bnt"
+author = "the bnt contributors"
+release = version = version_of("brain-network-transformer")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "examples"]
+html_theme = "furo"
+html_title = "bnt: brain networks to predictions"
+html_show_sphinx = False
+autosummary_generate = False
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+suppress_warnings = ["misc.highlighting_failure"]
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def models_table() -> str:
+    """Return the catalogue as a table: every model, whose it is, what it reads, its size at 200 and 360 ROIs."""
+    from bnt.models import CATALOG, count_parameters
+
+    rows = []
+    for entry in CATALOG:
+        reads = "connectome, series" if entry.needs_series else "connectome"
+        sizes = ["", ""]
+        if entry.family == "network":
+            sizes = [f"{count_parameters(entry.name, n):,}" for n in (200, 360)]
+        rows.append([f"`{entry.name}`", entry.summary, entry.paper, reads, *sizes])
+    return markdown(["name", "what it is", "of", "reads", "parameters, V = 200", "V = 360"], rows)
+
+
+def readouts_table() -> str:
+    """Return the readouts with the first line of each one's docstring."""
+    from bnt.nn import READOUTS, OCRead
+
+    made = {**READOUTS, "ocread": OCRead}
+    rows = [[f"`{name}`", (one.__doc__ or name).strip().splitlines()[0]] for name, one in made.items()]
+    return markdown(["readout", "nodes to graph"], rows)
+
+
+def recipes_table() -> str:
+    """Return the named recipes, one row a field in which they differ."""
+    from bnt.training import RECIPES, Recipe
+
+    names = list(RECIPES)
+    rows = []
+    for field in fields(Recipe):
+        values = [getattr(RECIPES[name], field.name) for name in names]
+        if len({str(v) for v in values}) > 1:
+            rows.append([f"`{field.name}`", *(f"{v}" for v in values)])
+    return markdown(["field", *(f"`{name}`" for name in names)], rows)
+
+
+def kinds_table() -> str:
+    """Return the kinds of connectome."""
+    from bnt.connectivity import KINDS
+
+    return markdown(["kind", "what it is"], [[f"`{k.name}`", k.description] for k in KINDS.values()])
+
+
+TABLES = {
+    "MODELS_TABLE": models_table,
+    "READOUTS_TABLE": readouts_table,
+    "RECIPES_TABLE": recipes_table,
+    "KINDS_TABLE": kinds_table,
+}
+OTHERS = ("explaining", "theory", "reproduction", "abcd", "cluster", "tuning")
+
+
+def fill(app: object, name: str, source: list[str]) -> None:
+    """Put tables made from the code where a page names them, and the optional pages into the contents."""
+    for word, made in TABLES.items():
+        if word in source[0]:
+            source[0] = source[0].replace(word, made())
+    if name == "index":
+        here = Path(__file__).parent
+        source[0] = source[0].replace("OTHER_PAGES", "\n".join(o for o in OTHERS if (here / f"{o}.md").is_file()))
+
+
+def plain_bars(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep ``|w|`` in docstrings, which means a norm there, from being read as a substitution."""
+    lines[:] = [line if "``" in line else re.sub(r"(?<!\\)\|", r"\\|", line) for line in lines]
+
+
+def setup(app: object) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", fill)  # type: ignore[attr-defined]
+    app.connect("autodoc-process-docstring", plain_bars, priority=900)  # type: ignore[attr-defined]
