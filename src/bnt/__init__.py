@@ -12,6 +12,8 @@ _HOME = {
     "BadInput": "bnt.errors",
     "Cohort": "bnt.cohort",
     "load_cohort": "bnt.cohort",
+    "fetch_abide": "bnt.data",
+    "import_cohort": "bnt.data",
     "simulate_cohort": "bnt.data",
     "SiteStratifiedSplit": "bnt.splits",
     "RandomSplit": "bnt.splits",
@@ -23,7 +25,19 @@ _HOME = {
     "BrainNetworkClassifier": "bnt.estimators",
     "BrainNetworkRegressor": "bnt.estimators",
 }
-_SUBPACKAGES = ("cohort", "connectivity", "data", "estimators", "models", "nn", "splits", "training")
+_SUBPACKAGES = (
+    "cohort",
+    "connectivity",
+    "data",
+    "estimators",
+    "experiments",
+    "explain",
+    "models",
+    "nn",
+    "report",
+    "splits",
+    "training",
+)
 
 __all__ = [*_HOME, "__version__"]
 
