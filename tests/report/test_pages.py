@@ -78,7 +78,7 @@ def test_the_run_page_has_the_map_in_three_dimensions_and_the_pictures(explained
     text = write_report(explained_run, tmp_path / "page.html").read_text()
     assert len(text) < LARGEST
     assert "Attention between networks." in text
-    assert "The map of edges is unstable over splits." in text
+    assert "The map of edges is unstable: over 3 maps its rank correlation is 0.12." in text
     assert "<iframe sandbox=" in text
     assert "raw.githubusercontent" not in text
     assert downloads(text)["explain-attention.csv"] == "a,b\n1,2\n"

@@ -19,11 +19,11 @@ AWAY, NEITHER, TOWARDS = "#0072B2", "#B0B0B0", "#D55E00"  # blue, grey, vermilio
 
 
 def coordinates(rois: pd.DataFrame | None) -> np.ndarray | None:
-    """Return the ROIs' MNI coordinates (V, 3), or None where any is unknown."""
+    """Return the ROIs' MNI coordinates (V, 3), NaN where one is unknown, or None where fewer than two are known."""
     if rois is None or not {"x", "y", "z"} <= set(rois.columns):
         return None
     found = rois[["x", "y", "z"]].to_numpy(dtype=float)
-    return found if np.isfinite(found).all() else None
+    return found if np.isfinite(found).all(axis=1).sum() > 1 else None
 
 
 def strongest(matrix: np.ndarray, n_edges: int = N_EDGES) -> np.ndarray:

@@ -7,13 +7,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-TOTAL_BYTES = 8_000_000  # of pictures a page takes in; base64 adds a third
+TOTAL_BYTES = 6_000_000  # of pictures a page takes in; base64 adds a third
+MOST_ROWS = 5000  # of a table inside a page; edges are listed from the strongest on
+STABLE = 0.3  # rank correlation of two maps below which a map is called unstable
+
+# The pictures that bnt explain draws, in the order they are shown: caption, and the table where its name differs.
+KNOWN: dict[str, tuple[str, str | None]] = {
+    "attention": ("Attention of the first layer, averaged over heads and subjects; networks are framed.", None),
+    "attention_networks": ("The same averaged over pairs of networks: 1 is what uniform attention would give.", None),
+    "enrichment": (
+        "Attention within networks over that between them, beside what permuted networks give; the connectomes "
+        "themselves for comparison.",
+        None,
+    ),
+    "clusters": ("Soft assignment of each ROI to OCRead's clusters, by class.", None),
+    "edges": ("How much each connection moved the prediction; networks are framed.", None),
+    "edges_by_network": ("The same averaged over pairs of networks.", None),
+    "connectome": ("The strongest connections in a glass brain.", "edges.csv"),
+}
 
 
 @dataclass
@@ -40,9 +58,8 @@ class Explanation:
 def read_explanation(folder: Path) -> Explanation | None:
     """Return what lies in an explain folder, or None where there is none.
 
-    ``explain.json`` may hold ``figures`` (a list of ``{"file", "caption", "data"}`` or a mapping of file to caption),
-    ``summary`` (sentences), ``warnings`` and ``edges`` (the name of the table of edge attributions: two ROI columns
-    and a value). Pictures without a caption are named by their file.
+    Captions of the pictures that ``bnt explain`` draws are known here; ``explain.json`` may hold others as ``figures``
+    (a list of ``{"file", "caption", "data"}``), and ``summary`` and ``warnings`` (sentences) beside its findings.
     """
     if not folder.is_dir():
         return None
@@ -50,7 +67,8 @@ def read_explanation(folder: Path) -> Explanation | None:
         notes = json.loads((folder / "explain.json").read_text())
     except (OSError, ValueError):
         notes = {}
-    found = Explanation(sentences=_texts(notes.get("summary")), warnings=_texts(notes.get("warnings")))
+    found = Explanation(sentences=_texts(notes.get("summary")) + findings(notes))
+    found.warnings = _texts(notes.get("warnings")) + doubts(notes)
     taken = 0
     for name, caption, data in _figures(notes, folder):
         png = (folder / name).read_bytes()
@@ -58,11 +76,73 @@ def read_explanation(folder: Path) -> Explanation | None:
             found.left_out += 1
             continue
         taken += len(png)
-        source = folder / data if data else (folder / name).with_suffix(".csv")
-        text = source.read_text() if source.is_file() else None
-        found.pictures.append(Picture(Path(name).stem, png, caption, text))
-    found.edges = _edges(notes, folder)
+        text, more = _data(folder / data if data else (folder / name).with_suffix(".csv"))
+        found.pictures.append(Picture(Path(name).stem, png, caption + more, text))
+    found.edges = _edges(folder)
     return found if found.pictures or found.edges is not None or found.sentences else None
+
+
+def findings(notes: dict[str, Any]) -> list[str]:
+    """Return the main findings of ``explain.json`` as sentences."""
+    said = []
+    attention, edges = _part(notes, "attention"), _part(notes, "edges")
+    found, own = attention.get("enrichment_layer_1"), attention.get("enrichment_input")
+    if found and own:
+        said.append(
+            f"Attention within functional networks is {found['ratio']:.2f} times that between them (first layer, "
+            f"permutation p = {found['p']:.3g}); the connectomes themselves have {own['ratio']:.2f}."
+        )
+    for row in _part(notes, "clusters").get("difference", [])[:1]:
+        said.append(f"Cluster assignments differ between the classes by d = {row['d']:.4f} (p = {row['p']:.3g}).")
+    if "top_pairs" in edges:
+        said.append(f"The network pairs with the strongest edges are {', '.join(edges['top_pairs'][:3])}.")
+    if "method" in edges:
+        said.append(f"Edges are explained by {edges['method']} for {edges['target']}.")
+    for name in ("attention", "clusters"):
+        if "not_available" in _part(notes, name):
+            said.append(str(notes[name]["not_available"]))
+    return said
+
+
+def doubts(notes: dict[str, Any]) -> list[str]:
+    """Return where an explanation fails a check of its own."""
+    said = []
+    edges, sanity = _part(notes, "edges"), _part(notes, "sanity")
+    stable = edges.get("stability_over_runs") or sanity.get("true") or {}
+    if stable and (stable.get("rank_correlation") or 0.0) < STABLE:
+        said.append(
+            f"The map of edges is unstable: over {stable['n_maps']} maps its rank correlation is "
+            f"{stable['rank_correlation'] or 0.0:.2f}."
+        )
+    if sanity and not sanity.get("passed", True):
+        said.append("The map of edges fails the sanity check: shuffled labels give a map as stable as the true ones.")
+    planted = edges.get("planted")
+    if planted and planted["pairs_found"] < planted["n_pairs"]:
+        said.append(
+            f"The map of edges finds {planted['pairs_found']} of {planted['n_pairs']} planted network pairs: where the "
+            "truth is known, it misses some of it."
+        )
+    return said
+
+
+def _part(notes: dict[str, Any], name: str) -> dict[str, Any]:
+    value = notes.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _data(file: Path) -> tuple[str | None, str]:
+    """Return a table as CSV text, long ones shortened, and what to add to the caption then."""
+    if not file.is_file() and file.with_suffix(".npy").is_file():
+        layers = np.load(file.with_suffix(".npy"), allow_pickle=False)  # (layers, V, V): the first is drawn
+        buffer = StringIO()
+        np.savetxt(buffer, layers[0], fmt="%.4g", delimiter=",")
+        return buffer.getvalue(), ""
+    if not file.is_file():
+        return None, ""
+    lines = file.read_text().splitlines(keepends=True)
+    if len(lines) <= MOST_ROWS + 1:
+        return "".join(lines), ""
+    return "".join(lines[: MOST_ROWS + 1]), f" The data here are the first {MOST_ROWS:,} rows of {file.name}."
 
 
 def _texts(value: Any) -> list[str]:
@@ -72,34 +152,26 @@ def _texts(value: Any) -> list[str]:
 
 
 def _figures(notes: dict[str, Any], folder: Path) -> list[tuple[str, str, str | None]]:
-    given = notes.get("figures", [])
-    rows = (
-        [
-            (name, caption if isinstance(caption, str) else caption.get("caption", ""), None)
-            for name, caption in given.items()
-        ]
-        if isinstance(given, dict)
-        else [(f["file"], f.get("caption", ""), f.get("data")) for f in given if isinstance(f, dict) and "file" in f]
-    )
-    known = {name for name, _, _ in rows}
-    rows += [(f.name, "", None) for f in sorted(folder.glob("*.png")) if f.name not in known]
-    inside = [(name, caption, data) for name, caption, data in rows if (folder / name).is_file() and ".." not in name]
-    return [(name, caption or Path(name).stem.replace("_", " ") + ".", data) for name, caption, data in inside]
+    """Return file, caption and data of every picture: those that are named, those that are known, then the rest."""
+    given = [f for f in notes.get("figures", []) if isinstance(f, dict) and "file" in f]
+    rows = {str(f["file"]): (str(f.get("caption", "")), f.get("data")) for f in given}
+    for stem, (caption, data) in KNOWN.items():
+        rows.setdefault(f"{stem}.png", (caption, data))
+    for file in sorted(folder.glob("*.png")):
+        rows.setdefault(file.name, ("", None))
+    inside = [(n, c, d) for n, (c, d) in rows.items() if Path(n).name == n and (folder / n).is_file()]
+    return [(n, c or f"{Path(n).stem.replace('_', ' ').capitalize()}.", d) for n, c, d in inside]
 
 
-def _edges(notes: dict[str, Any], folder: Path) -> pd.DataFrame | None:
+def _edges(folder: Path) -> pd.DataFrame | None:
     """Return the table of edge attributions as roi_a, roi_b, value, or None."""
-    name = notes.get("edges", "edges.csv")
-    file = folder / name if isinstance(name, str) else folder / "edges.csv"
+    file = folder / "edges.csv"
     if not file.is_file():
         return None
     table = pd.read_csv(file)
-    pairs = [("roi_a", "roi_b"), ("roi_1", "roi_2"), ("roi1", "roi2"), ("i", "j")]
-    pair = next((p for p in pairs if set(p) <= set(table.columns)), None)
-    values = [c for c in ("attribution", "mean", "value", "weight", "pattern", "score") if c in table]
-    if pair is None or not values:
+    if not {"roi_a", "roi_b", "score"} <= set(table.columns):
         return None
-    return pd.DataFrame({"roi_a": table[pair[0]], "roi_b": table[pair[1]], "value": table[values[0]]})
+    return pd.DataFrame({"roi_a": table["roi_a"], "roi_b": table["roi_b"], "value": table["score"]})
 
 
 def edge_matrix(edges: pd.DataFrame, rois: pd.DataFrame) -> np.ndarray | None:

@@ -190,30 +190,44 @@ def explained(page: Page, folder: Path, cohort: evidence.Cohort, found: Explanat
     page.heading("What the model saw")
     for text in found.sentences:
         page.paragraph(text)
-    places = brain.coordinates(cohort.rois)
-    matrix = None if found.edges is None or cohort.rois is None else edge_matrix(found.edges, cohort.rois)
-    if matrix is not None and places is not None and found.edges is not None and np.any(matrix):
-        data = found.edges.to_csv(index=False)
-        drawn = "glass_brain" in " ".join(p.name for p in found.pictures)
-        if not drawn:
-            page.figure(
-                brain.glass_brain(matrix, places),
-                f"The {brain.N_EDGES} connections that moved the prediction most, from three sides. Orange pushes "
-                "towards the positive class, blue away from it.",
-                found.edges,
-                "glass-brain",
-                paper=True,
-            )
-        page.frame(
-            brain.connectome_html(matrix, places),
-            f"The same {brain.N_EDGES} connections in three dimensions: drag to turn, scroll to zoom.",
-            data,
-            "connectome",
-        )
+    on_the_brain(page, cohort, found)
     for picture in found.pictures:
         page.picture(picture.png, picture.caption, picture.data, f"explain-{picture.name}")
     if found.left_out:
         page.paragraph(f"{found.left_out} more pictures are in {folder / 'explain'}.", soft=True)
+
+
+def on_the_brain(page: Page, cohort: evidence.Cohort, found: Explanation) -> None:
+    """Show the strongest edges where the ROIs' places are known."""
+    if found.edges is None or cohort.rois is None:
+        return
+    matrix, places = edge_matrix(found.edges, cohort.rois), brain.coordinates(cohort.rois)
+    if matrix is None or places is None:
+        return
+    known = np.isfinite(places).all(axis=1)
+    matrix, places = matrix[np.ix_(known, known)], places[known]
+    shown = brain.strongest(matrix)
+    if not np.any(shown):
+        return
+    names = cohort.rois.loc[known, "label"].astype(str).to_numpy()
+    rows, columns = np.nonzero(np.triu(shown))
+    data = pd.DataFrame({"roi_a": names[rows], "roi_b": names[columns], "value": shown[rows, columns]})
+    if "connectome" not in [picture.name for picture in found.pictures]:
+        page.figure(
+            brain.glass_brain(matrix, places),
+            f"The {len(data)} connections that moved the prediction most, from three sides. Orange pushes towards the "
+            "positive class, blue away from it.",
+            data,
+            "glass-brain",
+            paper=True,
+        )
+    page.frame(
+        brain.connectome_html(matrix, places),
+        f"The {len(data)} connections that moved the prediction most, in three dimensions: drag to turn, scroll to "
+        "zoom. Orange pushes towards the positive class, blue away from it.",
+        data.to_csv(index=False),
+        "connectome",
+    )
 
 
 def again(page: Page, folder: Path, result: RunResult) -> None:
