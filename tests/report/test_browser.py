@@ -106,8 +106,12 @@ def test_the_connectome_in_three_dimensions_is_drawn(tab: Tab, pages: dict[str, 
     tab.open(pages["run"])
     tab.run("document.querySelector('#connectome').scrollIntoView()")
     assert len(tab.frames) == 1
-    script = "new Promise(d => setTimeout(() => d(document.querySelectorAll('canvas').length), 1500))"
-    assert tab.run(script, tab.frames[0]) >= 1
+    script = """new Promise(done => {
+      const look = () => document.querySelector('canvas') ? done(true) : setTimeout(look, 100);
+      look();
+      setTimeout(() => done(false), 40000);
+    })"""
+    assert tab.run(script, tab.frames[0])
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,24 @@ def test_watch_ends_with_the_study_and_leaves_a_page_that_stays(study: Path, tmp
     assert not list(copy.glob("*.tmp"))
 
 
+def test_watch_ends_when_the_command_ended_with_failures(study: Path, tmp_path: Path):
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    next(copy.glob("runs/logistic*split2*/DONE")).unlink()
+    (copy / ".lock").write_text("process 1 on here")
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        (copy / ".lock").write_text("")  # the command ends after the first look
+        (copy / "failures.csv").write_text("run,reason\nlogistic--split2--seed0,no memory\n")
+
+    text = watch_report(copy, every=0.01, say=say).read_text()
+    assert "ended with 5 of 6 runs" in said[-1]
+    assert "Runs that failed, and why." in text
+    assert 'http-equiv="refresh"' not in text
+
+
 def test_a_folder_that_is_neither_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 2
     assert "neither a run nor a study" in capsys.readouterr().err

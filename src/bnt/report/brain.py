@@ -82,6 +82,8 @@ def connectome_html(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDG
 
     shown = strongest(matrix, n_edges)
     used = np.flatnonzero(np.abs(shown).sum(axis=0))
-    view = view_connectome(shown[np.ix_(used, used)], places[used], edge_cmap=colours(), linewidth=4, node_size=4)
+    view = view_connectome(
+        shown[np.ix_(used, used)], places[used], edge_cmap=colours(), linewidth=4, node_size=4, colorbar_fontsize=13
+    )
     # The page's icon is the one thing it would fetch.
     return re.sub(r'<link[^>]*rel="(?:shortcut )?icon"[^>]*>', '<link rel="icon" href="data:,">', view.html)

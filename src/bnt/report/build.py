@@ -65,7 +65,7 @@ def watch_report(
     every: float = 10.0,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Keep a study's page current until all its runs are finished; return where it is.
+    """Keep a study's page current until all its runs are finished, or its command has ended; return where it is.
 
     Parameters
     ----------
@@ -83,8 +83,10 @@ def watch_report(
         raise BadInput(f"{folder} is one run: --watch follows a study.")
     if every <= 0:
         raise BadInput(f"--every is {every:g}: give the seconds between two looks.")
+    from bnt.experiments.locks import holder
+
     last: tuple[int, int, int] | None = None
-    waited = False
+    waited = seen = False
     while True:
         if not (folder / "study.json").is_file():
             if not waited:
@@ -92,6 +94,7 @@ def watch_report(
             waited = True
             time.sleep(every)
             continue
+        running = bool(holder(folder / ".lock"))  # read before the runs: what ends in between is seen at the next look
         now = state(folder)
         if now != last:
             target = write_report(folder, out, refresh=max(5, round(every)))
@@ -100,4 +103,8 @@ def watch_report(
             last = now
         if now[0] == now[1]:
             return target
+        if seen and not running:
+            say(f"The study has ended with {now[0]} of {now[1]} runs finished; its command goes on with the others.")
+            return write_report(folder, out) if now[0] else target
+        seen = seen or running
         time.sleep(every)
