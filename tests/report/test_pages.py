@@ -137,6 +137,24 @@ def test_the_table_of_splits_in_the_page_is_a_protocol(study: Path, cohort_folde
             assert np.array_equal(np.sort(a), b)
 
 
+def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
+    cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from bnt.training.run import load_result
+
+    words = ["train", str(cohort_folder), "--model", "logistic", "--threads", "1"]
+    assert main(["split", str(cohort_folder), "--n-splits", "2", "--out", str(tmp_path / "mine.csv")]) == 0
+    table = ["--protocol", str(tmp_path / "mine.csv"), "--split", "split1", "--out", str(tmp_path / "run")]
+    assert main([*words, *table]) == 0
+    text = write_report(tmp_path / "run").read_text()
+    monkeypatch.chdir(tmp_path)
+    Path("splits.csv").write_text(downloads(text)["splits.csv"])
+    first = load_result(tmp_path / "run")
+    again = shlex.split(train_command(first.config).replace("\\\n", " "))
+    assert main(again[1:]) == 0
+    assert load_result("RUN").report["weights_sha256"] == first.report["weights_sha256"]
+
+
 def test_a_leak_on_disk_is_called_a_leak(study: Path, cohort_folder: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(next(study.glob("runs/logistic*split0*")), run)

@@ -236,7 +236,9 @@ def again(page: Page, folder: Path, result: RunResult) -> None:
     page.heading("How to make it again")
     page.paragraph("Same versions, same thread count, same device: the same weights, bit by bit.")
     above = folder.resolve().parent.parent / "study.json"
-    table = json.loads(above.read_text())["protocol"] if above.is_file() else config.split.partition(":")[0]
+    table = json.loads(above.read_text())["protocol"] if above.is_file() else "splits.csv"
+    if not above.is_file() and commands.is_table(config.split.partition(":")[0]):
+        page.paragraph("The split came from a table: save splits.csv from below first.")
     page.code(commands.train_command(config, table))
     saved = commands.split_table({config.split.rpartition(":")[2] or "run": folder})
     if saved is not None:
