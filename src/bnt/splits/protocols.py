@@ -120,5 +120,4 @@ def choose_split(
     if number is None or number >= len(splits):
         span = ", ".join(names) if len(names) <= 30 else f"0 to {len(splits) - 1}"
         raise BadInput(f"Protocol {name!r} has no split {which!r}: choose one of {span}.")
-    shown = names[number] if key == "leave-one-site-out" else str(number)
-    return f"{key}:{seed}:{shown}", splits[number]
+    return f"{key}:{seed}:{names[number]}", splits[number]
