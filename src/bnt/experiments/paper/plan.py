@@ -118,9 +118,13 @@ class Plan:
 
     @property
     def recipe(self) -> Recipe:
-        """How networks are trained."""
+        """How networks are trained, before what a model's catalogue row sets."""
+        return self.recipe_for(None)
+
+    def recipe_for(self, model: str | None) -> Recipe:
+        """Return the recipe of one model."""
         changes = {"epochs": self.epochs or PRESETS[self.preset].epochs, **self.changes}
-        return find_recipe(self.recipe_name, **changes)
+        return find_recipe(self.recipe_name, model, **changes)
 
     @property
     def dataset(self) -> str:
@@ -130,7 +134,7 @@ class Plan:
     def variant(self, name: str, model: str, **options: Any) -> Variant:
         """Return a variant with this plan's recipe and options."""
         merged = {**options, **self.model_options.get(model, {})}
-        return Variant(name, model, merged, self.recipe_name, self.recipe)
+        return Variant(name, model, merged, self.recipe_name, self.recipe_for(model))
 
     def named_splits(self) -> list[tuple[str, Split]]:
         """Return the splits with their names."""
