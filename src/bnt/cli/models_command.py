@@ -19,7 +19,7 @@ class Options:
     parameters: bool = True
     """Count parameters (imports torch)."""
     csv: Path | None = None
-    """Write the table here as well."""
+    """Write the table here as well, with the sizes at V = 200 and V = 360."""
 
 
 def run(options: Options) -> None:
@@ -42,14 +42,26 @@ def run(options: Options) -> None:
         cells = [str(c).rjust(w) if i == 2 else str(c).ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
         print("  ".join(cells).rstrip())
     if options.csv is not None:
-        import csv
-        import io
+        write_summary(options.csv)
 
-        from bnt.cohort.atomic import write_atomic
 
-        text = io.StringIO()
-        csv.writer(text).writerows([("model", "family", "n_parameters", "reads", "of", "what"), *rows])
-        write_atomic(options.csv, text.getvalue())
+def write_summary(path: Path) -> None:
+    """Write the catalogue with the sizes at the paper's two atlases (V = 200 and V = 360)."""
+    import csv
+    import io
+
+    from bnt.cohort.atomic import write_atomic
+    from bnt.models import CATALOG, count_parameters
+
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("model", "family", "n_parameters_200", "n_parameters_360", "reads", "of", "what"))
+    for entry in CATALOG:
+        network = entry.family == "network"
+        sizes = [count_parameters(entry.name, v) if network else "" for v in (200, 360)]
+        reads = "connectome, series" if entry.needs_series else "connectome"
+        writer.writerow((entry.name, entry.family, *sizes, reads, entry.paper, entry.summary))
+    write_atomic(path, text.getvalue())
 
 
 def describe_model(name: str, n_rois: int) -> None:
