@@ -77,5 +77,8 @@ def describe_model(name: str, n_rois: int) -> None:
     print("\nOptions and defaults (set them with --option NAME=VALUE):")
     for option, default in model_options(name).items():
         print(f"  {option} = {default!r}")
+    if entry.training:
+        print("\nIts own fields of the default recipe (set others with --change NAME=VALUE):")
+        print("  " + ", ".join(f"{field} = {value!r}" for field, value in entry.training.items()))
     if entry.family == "network":
         print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")
