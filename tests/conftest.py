@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("bnt", deadline=None)  # no test depends on a clock
+settings.load_profile("bnt")
 
 SHARED_ABIDE = Path(__file__).resolve().parents[2] / "shared" / "abide"
 

@@ -114,3 +114,9 @@ def test_task_refuses_one_class_and_constant_targets():
         task_for(np.full(5, 0.5), "regression")
     with pytest.raises(BadInput, match="No training subject"):
         task_for(np.array([0, 0, 1]), train=np.array([0, 1]))
+
+
+def test_a_perfect_auroc_of_a_few_subjects_is_not_certain():
+    low, high = auroc_interval(np.array([0, 0, 0, 1, 1, 1]) == 1, np.arange(6.0))
+    assert low < 0.6
+    assert high == pytest.approx(1.0)

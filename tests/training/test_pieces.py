@@ -132,3 +132,9 @@ def test_models_may_set_fields_of_the_default_recipe_only():
         own = find_recipe("default", entry.name)
         assert all(getattr(own, name) == value for name, value in entry.training.items())
         assert find_recipe("released", entry.name) == RECIPES["released"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("epochs", "abc"), ("lr", "fast"), ("refit", 1), ("epochs", 2.5)])
+def test_recipe_fields_of_another_type_are_refused_in_a_sentence(field, value):
+    with pytest.raises(BadInput, match=f"Recipe: {field} is {value!r}, it must be"):
+        find_recipe("default", **{field: value})

@@ -123,7 +123,7 @@ def test_finished_run_is_not_run_again(finished, small_cohort, split):
     before = (finished / "report.json").stat().st_mtime_ns
     train_run(small_cohort, split, config_of(small_cohort, split), finished, resume=True)
     assert (finished / "report.json").stat().st_mtime_ns == before
-    with pytest.raises(BadInput, match="--resume to go on with it, or --overwrite"):
+    with pytest.raises(BadInput, match="finished run: choose another folder, or pass --overwrite"):
         train_run(small_cohort, split, config_of(small_cohort, split), finished)
     with pytest.raises(BadInput, match="another configuration"):
         train_run(small_cohort, split, config_of(small_cohort, split, seed=9), finished, resume=True)
@@ -230,3 +230,24 @@ def test_without_refit_the_selected_weights_are_tested(small_cohort, split, tmp_
     assert chosen == (3 if select == "last" else 1 + int(np.argmax(scores)))
     if select == "best":
         assert result.report["validation"]["auroc"] == pytest.approx(max(scores))
+
+
+def test_refused_options_leave_no_folder(small_cohort, split, tmp_path):
+    with pytest.raises(BadInput, match="did you mean 'n_clusters'"):
+        config_of(small_cohort, split, options={"n_cluster": 3})
+    with pytest.raises(BadInput, match="it must be a whole number"):
+        config_of(small_cohort, split, options={"n_layers": "two"})
+    with pytest.raises(BadInput, match="no device 'gpu'"):
+        config_of(small_cohort, split, device="gpu")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_positive_class_can_be_named(small_cohort, split):
+    assert config_of(small_cohort, split, positive="0").task.classes == (1, 0)
+    with pytest.raises(BadInput, match="no class '7'"):
+        config_of(small_cohort, split, positive="7")
+
+
+def test_what_differs_is_named_when_another_run_is_there(finished, small_cohort, split):
+    with pytest.raises(BadInput, match="its seed is 3, not 9"):
+        train_run(small_cohort, split, config_of(small_cohort, split, seed=9), finished, resume=True)

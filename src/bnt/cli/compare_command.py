@@ -39,8 +39,12 @@ class Options:
     """Column of participants.tsv to predict."""
     task: Literal["auto", "classification", "regression"] = "auto"
     """Whether the label is a class or a score."""
+    positive: str | None = None
+    """The positive class of two (sensitivity is its recall); the last in sorted order without it."""
     recipe: str = "default"
     """How networks are trained: default, paper or released."""
+    epochs: int | None = None
+    """Epochs, in place of the recipe's."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example epochs=20."""
     reference: str = ""
@@ -72,7 +76,7 @@ def run(options: Options) -> int:
     from bnt.splits import named_splits
 
     cohort = load_cohort(options.cohort)
-    changes = parse_settings(options.change, "--change")
+    changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}
     variants = [parse_variant(word, options.recipe, changes) for word in options.models]
     names = [v.name for v in variants]
     if options.permutations < 0:
@@ -93,6 +97,7 @@ def run(options: Options) -> int:
         splits,
         seeds=options.seeds,
         task=options.task,
+        positive=options.positive,
         protocol=options.protocol,
         threads=options.threads,
         device=options.device,

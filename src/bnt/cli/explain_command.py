@@ -17,9 +17,9 @@ import tyro
 class Options:
     """Options of ``bnt explain``."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A folder made by `bnt train`."""
-    cohort: tyro.conf.Positional[Path]
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """The cohort's folder."""
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
     """The folder to make."""

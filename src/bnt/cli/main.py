@@ -21,7 +21,14 @@ COMMANDS = {
     "report": "one self-contained HTML page about a run or a study",
     "models": "the models there are",
     "theory": "the paper's theorems, checked",
-    "bench": "how fast it is here: data, connectivity, train",
+    "bench": "how fast it is here: data, connectivity, train, models",
+}
+
+_GO_ON = {
+    "train": "give the same command with --resume to go on from the last finished epoch",
+    "compare": "give the same command again to go on",
+    "tune": "give the same command again to go on",
+    "reproduce": "give the same command again to go on",
 }
 
 _HELP_FOOT = """
@@ -71,7 +78,7 @@ def run_command(name: str, rest: list[str]) -> int:
         print(f"bnt {name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"bnt {name}: interrupted; nothing half-written is left.", file=sys.stderr)
+        print(f"bnt {name}: interrupted; {_GO_ON.get(name, 'nothing half-written is left')}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         sys.stderr.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -20,9 +21,9 @@ import tyro
 class Options:
     """Options of ``bnt predict``."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A folder made by `bnt train`."""
-    source: tyro.conf.Positional[Path]
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """A cohort, a folder of derivatives, or one file."""
     out: Path | None = None
     """Write the table here (CSV) instead of printing it."""

@@ -17,7 +17,7 @@ import tyro
 class Options:
     """Options of ``bnt train``."""
 
-    cohort: tyro.conf.Positional[Path]
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """The cohort's folder."""
     out: Path
     """The run's folder, to be made."""
@@ -27,6 +27,8 @@ class Options:
     """Column of participants.tsv to predict."""
     task: Literal["auto", "classification", "regression"] = "auto"
     """Whether the label is a class or a score."""
+    positive: str | None = None
+    """The positive class of two (sensitivity is its recall); the last in sorted order without it."""
     recipe: str = "default"
     """How to train: default, paper or released."""
     protocol: str = "site-stratified"
@@ -40,10 +42,12 @@ class Options:
     """Seed of initialisation, batches, dropout and mixup."""
     option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Options of the model, for example n_clusters=10 (see `bnt models MODEL`)."""
+    epochs: int | None = None
+    """Epochs, in place of the recipe's."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example epochs=20 lr=1e-3."""
     threads: int = 0
-    """CPU threads; 0 is all cores."""
+    """CPU threads; 0 is what OMP_NUM_THREADS says, or all cores."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda when there is one."""
     bf16: bool = False
@@ -73,7 +77,8 @@ def run(options: Options) -> None:
     from bnt.training.tracking import Tracking
 
     cohort = load_cohort(options.cohort)
-    recipe = find_recipe(options.recipe, options.model, **parse_settings(options.change, "--change"))
+    changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}
+    recipe = find_recipe(options.recipe, options.model, **changes)
     name, split = choose_split(cohort, options.label, options.protocol, which=options.split, seed=options.split_seed)
     device = options.device
     if device == "auto":
@@ -88,10 +93,11 @@ def run(options: Options) -> None:
         recipe_name=options.recipe,
         seed=options.seed,
         split_name=name,
-        threads=options.threads or len(os.sched_getaffinity(0)),
+        threads=options.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
         device=device,
         bf16=options.bf16,
         task=options.task,
+        positive=options.positive,
     )
     with (
         EpochLine() as line,

@@ -108,7 +108,7 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
     volumes = table["n_volumes"].dropna().to_numpy(dtype=float)
     report = Inspection(
         path=str(cohort.path) if cohort.path is not None else "in memory",
-        source=str(cohort.source.get("name", "unknown source")),
+        source=str(cohort.source.get("name") or cohort.source.get("reader") or "unknown source"),
         atlas=cohort.atlas or "unknown atlas",
         kind=cohort.kind,
         diagonal=cohort.diagonal,

@@ -54,6 +54,7 @@ class Job:
     split_name: str
     split: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     task: str = "auto"
+    positive: str | None = None
     seed: int = 0
     threads: int = 1
     device: str = "cpu"
@@ -99,21 +100,9 @@ def configure(job: Job, cohort: Cohort) -> tuple[Split, RunConfig]:
         threads=job.threads,
         device=job.device,
         task=job.task,
+        positive=job.positive,
     )
     return (train, val, test), config
-
-
-def check_options(config: RunConfig) -> None:
-    """Refuse options that the model cannot be made with, before anything runs; costs no memory."""
-    import torch
-
-    from bnt.models import create_model, find_entry
-
-    if find_entry(config.model).family == "network":
-        with torch.device("meta"):
-            create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
-    else:
-        create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
 
 
 def run_job(job: Job) -> dict[str, Any]:

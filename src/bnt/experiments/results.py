@@ -99,12 +99,8 @@ def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, Any] = {"variant": variant, "n_splits": group["split"].nunique(), "n_runs": len(group)}
         for metric in names:
             found = summarise(group.groupby("split", sort=False)[metric].mean().tolist(), ratio)
-            row |= {
-                metric: found.mean,
-                f"{metric}_sd": found.sd,
-                f"{metric}_low": found.low,
-                f"{metric}_high": found.high,
-            }
+            low, high = np.clip([found.low, found.high], 0, 1) if metric in METRICS else (found.low, found.high)
+            row |= {metric: found.mean, f"{metric}_sd": found.sd, f"{metric}_low": low, f"{metric}_high": high}
         row |= {
             "n_parameters": int(group["n_parameters"].median()),
             "cpu_seconds": float(group["cpu_seconds"].mean()),

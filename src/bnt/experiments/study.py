@@ -18,7 +18,7 @@ from bnt.cohort import Cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
-from bnt.experiments.job import Job, Split, Variant, check_options, configure
+from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
 from bnt.experiments.merge import merged
 from bnt.splits import check_split
@@ -64,6 +64,7 @@ class Study:
         *,
         seeds: Sequence[int] = (0,),
         task: str = "auto",
+        positive: str | None = None,
         protocol: str = "",
         threads: int = 1,
         device: str = "cpu",
@@ -81,6 +82,7 @@ class Study:
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
+        self.positive = positive
 
     def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
         """Return one run of the study."""
@@ -93,6 +95,7 @@ class Study:
             split_name=split_name,
             split=(train, val, test),
             task=self.task,
+            positive=self.positive,
             seed=seed,
             threads=self.threads,
             device=self.device,
@@ -137,23 +140,24 @@ class Study:
             if other != f"{job.variant.name} on {job.split_name}":
                 raise BadInput(f"{job.variant.name} on {job.split_name} and {other} would share the folder {job.name}.")
         for variant in self.variants:
-            check_options(configure(self.job(variant, *self.splits[0], self.seeds[0]), self.cohort)[1])
+            configure(self.job(variant, *self.splits[0], self.seeds[0]), self.cohort)
         return [job for job in jobs if not self.is_finished(job)]
 
     def is_finished(self, job: Job) -> bool:
         """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
         from bnt.training.config import read_config
+        from bnt.training.run import difference
 
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
             return False
-        wanted = configure(job, self.cohort)[1].digest()
+        wanted = configure(job, self.cohort)[1]
         done = is_done(job)
         found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
-        if found != wanted:
+        if found != wanted.digest():
+            what = difference(read_config(folder), wanted)
             raise BadInput(
-                f"{folder} holds a run of another configuration ({_difference(job, folder, self.cohort)}): choose "
-                "another --out for this study."
+                f"{folder} holds a run of another configuration ({what}): choose another --out for this study."
             )
         return done
 
@@ -216,17 +220,3 @@ class Study:
         if any(not spent[name] for name in waiting):
             return None
         return sum(float(np.mean(spent[name])) for name in waiting) / max(1, n_processes)
-
-
-def _difference(job: Job, folder: Path, cohort: Cohort) -> str:
-    """Return the first setting in which a folder's run differs from a job, in words."""
-    from bnt.training.config import read_config
-
-    found, wanted = read_config(folder).to_dict(), configure(job, cohort)[1].to_dict()
-    for key, value in wanted.items():
-        if key != "cohort" and found.get(key) != value:
-            if isinstance(value, dict) and isinstance(found.get(key), dict):
-                name = next(k for k in {**value, **found[key]} if value.get(k) != found[key].get(k))
-                return f"its {key} has {name} = {found[key].get(name)!r}, not {value.get(name)!r}"
-            return f"its {key} is {found.get(key)!r}, not {value!r}"
-    return "made by another version"

@@ -21,7 +21,7 @@ from bnt.cohort import Cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import Outcome, Watcher, run_jobs
-from bnt.experiments.job import Job, Split, Variant, check_options, configure
+from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
 from bnt.experiments.results import read_report, run_table, write_tables
 from bnt.experiments.searches import Search, make_search
@@ -174,7 +174,7 @@ class Tuning:
         job = self.inner.job(with_setting(self.base, setting, setting_name(setting)), name, split, self.seed)
         trial = Trial(name, number, setting, job)
         try:
-            check_options(configure(job, self.inner.cohort)[1])
+            configure(job, self.inner.cohort)
         except BadInput as error:
             trial.status, trial.reason = "impossible", str(error)
         return trial

@@ -113,7 +113,8 @@ class TrainingProfile:
             reasons.append(f"site {row['site']} not in training")
         for name, values in self.covariates.items():
             mine = pd.to_numeric(row[name], errors="coerce") if name in row else float("nan")
-            if not pd.isna(mine) and _is_rare(values, float(mine), values.mean()):
+            beyond = not pd.isna(mine) and float(mine) > values.max()
+            if beyond and _is_rare(values, float(mine), values.mean()):
                 reasons.append(f"{COVARIATES[name]} ({mine:g}, training up to {values.max():g})")
         missing = pd.to_numeric(row["n_missing_rois"], errors="coerce") if "n_missing_rois" in row else 0
         if "n_missing_rois" not in self.covariates and missing > 0:

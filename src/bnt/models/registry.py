@@ -71,9 +71,22 @@ def create_model(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> 
         hint = f"did you mean {near[0]!r}? It" if near else "it"
         listing = ", ".join(f"{k}={v!r}" for k, v in allowed.items()) or "no options"
         raise BadInput(f"Model {name!r} has no option {unknown[0]!r}; {hint} takes {listing}.")
+    for option, value in options.items():
+        check_value(f"Model {name!r}: {option}", allowed[option], value)
     if n_classes < 1:
         raise BadInput(f"n_classes is {n_classes}: give the number of classes, or 1 for regression.")
     return constructor(entry)(n_rois=n_rois, n_classes=n_classes, **{**entry.presets, **options})
+
+
+def check_value(what: str, default: Any, value: Any) -> None:
+    """Refuse a value of another type than the default's; a whole number may stand for a float."""
+    if value is None or default is None or default is inspect.Parameter.empty:
+        return
+    kind = type(default)
+    fits = isinstance(value, kind) and isinstance(value, bool) == isinstance(default, bool)
+    if not fits and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+        raise BadInput(f"{what} is {value!r}, it must be {words.get(kind, kind.__name__)}, for example {default!r}.")
 
 
 def count_parameters(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> int:

@@ -44,8 +44,9 @@ def auroc_interval(positive: np.ndarray, score: np.ndarray) -> tuple[float, floa
     placed1 = (ranks[positive] - among1) / n0  # share of negatives below each positive
     placed0 = 1 - (ranks[~positive] - among0) / n1
     error = sqrt(placed1.var(ddof=1) / n1 + placed0.var(ddof=1) / n0)
-    if area in (0.0, 1.0) or error == 0:
-        return area, area
+    if area in (0.0, 1.0) or error == 0:  # DeLong's variance is zero there: as sure as the smaller class allows
+        few = min(n1, n0)
+        return proportion_interval(round(area * few), few)
     centre, half = np.log(area / (1 - area)), Z95 * error / (area * (1 - area))
     return float(1 / (1 + np.exp(half - centre))), float(1 / (1 + np.exp(-half - centre)))
 

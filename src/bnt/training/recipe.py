@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from bnt.errors import BadInput
 from bnt.models import find_entry
+from bnt.models.registry import check_value
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
             near = get_close_matches(change, known, n=1)
             hint = f"did you mean {near[0]!r}? Its" if near else "its"
             raise BadInput(f"A recipe has no field {change!r}; {hint} fields are {', '.join(known)}.")
+    for change, value in changes.items():
+        check_value(f"Recipe: {change}", getattr(RECIPES[name], change), value)
     if changes.get("epochs") is not None:
         changes.setdefault("min_steps", 0)  # a number of epochs that was asked for is the number of epochs
     own = dict(find_entry(model).training) if model is not None and name == "default" else {}

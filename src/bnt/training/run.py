@@ -8,6 +8,7 @@ import resource
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
-from bnt.models import find_entry
+from bnt.models import create_model, find_entry
 from bnt.splits import check_split
 from bnt.training.card import model_card
 from bnt.training.checkpoint import save_tensors
@@ -68,6 +69,7 @@ def describe(
     device: str = "cpu",
     bf16: bool = False,
     task: str = "auto",
+    positive: str | None = None,
 ) -> RunConfig:
     """Check what a run would need and return its configuration; nothing is written."""
     entry = find_entry(model)
@@ -75,19 +77,21 @@ def describe(
         raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
     check_split(cohort, *split)
     y = cohort.labels(label)
+    if device != "cpu" and not device.startswith("cuda"):
+        raise BadInput(f"There is no device {device!r}: choose cpu or cuda (cuda:1 for the second).")
     lists = json.dumps([cohort.ids[part].tolist() for part in split])
-    return RunConfig(
+    config = RunConfig(
         model=model,
         label=label,
         seed=seed,
         recipe=recipe,
-        task=task_for(y, task, split[0]),
+        task=task_for(y, task, split[0], positive),
         recipe_name=recipe_name,
         options=options_for(cohort, model, options or {}),
         threads=threads,
         device=device,
         bf16=bf16,
-        cohort=str(cohort.path or ""),
+        cohort=str(cohort.path.resolve()) if cohort.path else "",
         data_sha256=data_digest(cohort),
         n_rois=cohort.n_rois,
         kind=cohort.kind,
@@ -95,6 +99,31 @@ def describe(
         split=split_name,
         split_sha256=sha256(lists.encode()).hexdigest(),
     )
+    check_options(config)
+    return config
+
+
+def check_options(config: RunConfig) -> None:
+    """Refuse options that the model cannot be made with, before anything is written; costs no memory."""
+    import torch
+
+    network = find_entry(config.model).family == "network"
+    with torch.device("meta") if network else nullcontext():
+        create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+
+
+def difference(found: RunConfig, wanted: RunConfig) -> str:
+    """Return the first setting in which two runs differ, in words."""
+    mine, theirs = wanted.to_dict(), found.to_dict()
+    for key, value in mine.items():
+        other = theirs.get(key)
+        if key == "cohort" or other == value:
+            continue
+        if isinstance(value, dict) and isinstance(other, dict):
+            name = next(k for k in {**value, **other} if value.get(k) != other.get(k))
+            return f"its {key} has {name} = {other.get(name)!r}, not {value.get(name)!r}"
+        return f"its {key} is {other!r}, not {value!r}"
+    return "it was made by another version"
 
 
 def data_digest(cohort: Cohort) -> str:
@@ -109,10 +138,15 @@ def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: boo
         if same and (folder / "DONE").is_file() and resume:
             return True
         if resume and not same and not overwrite:
-            raise BadInput(f"{folder} holds a run of another configuration: choose another folder or --overwrite.")
+            what = difference(read_config(folder), config)
+            raise BadInput(
+                f"{folder} holds a run of another configuration ({what}): give the options it was begun with, or "
+                "another folder, or --overwrite."
+            )
         if not resume and not overwrite:
-            state = "a finished" if (folder / "DONE").is_file() else "an interrupted"
-            raise BadInput(f"{folder} holds {state} run: pass --resume to go on with it, or --overwrite.")
+            if (folder / "DONE").is_file():
+                raise BadInput(f"{folder} holds a finished run: choose another folder, or pass --overwrite.")
+            raise BadInput(f"{folder} holds an interrupted run: pass --resume to go on with it, or --overwrite.")
         if overwrite:
             shutil.rmtree(folder)
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -89,7 +89,7 @@ class Task:
 MAX_CLASSES = 20
 
 
-def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None) -> Task:
+def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None, positive: str | None = None) -> Task:
     """Return the task that labels ask for.
 
     Parameters
@@ -100,6 +100,8 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None)
         ``auto`` takes floats that are not whole numbers, and more than 20 different numbers, as a score.
     train : array of int, optional
         The training rows.
+    positive : str, optional
+        The positive class, as text; the last in sorted order without it.
     """
     y = np.asarray(y)
     distinct = np.unique(y)
@@ -122,5 +124,12 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None)
         raise BadInput(f"All subjects have the label {distinct[0]!r}: classification needs two classes.")
     absent = set(distinct.tolist()) - set(np.unique(part).tolist())
     if absent:
-        raise BadInput(f"No training subject has the label {sorted(absent)[0]!r}: use another split.")
-    return Task("classification", classes=tuple(distinct.tolist()))
+        score = ", or pass --task regression if the label is a score" if y.dtype.kind in "iu" else ""
+        raise BadInput(f"No training subject has the label {sorted(absent)[0]!r}: use another split{score}.")
+    classes = distinct.tolist()
+    if positive is not None:
+        named = [c for c in classes if str(c) == positive]
+        if not named:
+            raise BadInput(f"There is no class {positive!r} to be the positive one; there are {classes}.")
+        classes = [c for c in classes if str(c) != positive] + named
+    return Task("classification", classes=tuple(classes))
