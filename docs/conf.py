@@ -76,10 +76,10 @@ def kinds_table() -> str:
 
 
 TABLES = {
-    "MODELS_TABLE": models_table,
-    "READOUTS_TABLE": readouts_table,
-    "RECIPES_TABLE": recipes_table,
-    "KINDS_TABLE": kinds_table,
+    "*(The table of models is made when the pages are built with `make docs`; `bnt models` prints it.)*": models_table,
+    "*(The table of readouts is made when the pages are built with `make docs`.)*": readouts_table,
+    "*(The table of recipes is made when the pages are built with `make docs`.)*": recipes_table,
+    "*(The table of kinds is made when the pages are built with `make docs`.)*": kinds_table,
 }
 OTHERS = ("explaining", "theory", "reproduction", "abcd", "cluster", "tuning")
 
