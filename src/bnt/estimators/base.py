@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class BrainNetworkEstimator(BaseEstimator):
+class BrainNetworkEstimator(BaseEstimator, ABC):
     """Common part of :class:`BrainNetworkClassifier` and :class:`BrainNetworkRegressor`."""
 
     def __init__(
@@ -81,8 +82,9 @@ class BrainNetworkEstimator(BaseEstimator):
 
     # -- fitting -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
-        raise NotImplementedError
+        """Return what the labels ask for."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, sites: Any, groups: Any, *, y_numeric: bool) -> Self:
         label = y if isinstance(y, str) else "y"

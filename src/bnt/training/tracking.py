@@ -8,6 +8,7 @@ training needs none of them.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ PACKAGES = {
 }
 
 
-class Tracker:
+class Tracker(ABC):
     """What every tracker does: settings first, a line an epoch, the test at the end.
 
     Parameters
@@ -42,13 +43,13 @@ class Tracker:
         self.name, self.folder, self.settings = name, folder, dict(settings)
         self._step = 0
 
+    @abstractmethod
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Write numbers at a step."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self, values: Mapping[str, float] | None) -> None:
         """Write the test metrics, where the run came so far, and end."""
-        raise NotImplementedError
 
     def __call__(self, stage: str, line: Mapping[str, Any]) -> None:
         """Write one epoch; steps go on counting from one stage of training to the next."""

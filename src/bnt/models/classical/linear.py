@@ -12,6 +12,7 @@ penalties do not depend on the number of ROIs: ``C=1`` here is not ``C=1`` on ra
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from bnt.models.classical.kernel import Centring, combine, gram, project, site_g
 from bnt.models.inputs import Inputs
 
 
-class LinearModel:
+class LinearModel(ABC):
     """What the three have in common; a child gives the solver.
 
     Parameters
@@ -50,8 +51,9 @@ class LinearModel:
         self.features = feature_map(space, n_rois, shrinkage)
         self.weights: np.ndarray | None = None  # (k, F)
 
+    @abstractmethod
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
-        raise NotImplementedError
+        """Return the dual solution for one target."""
 
     # -- fitting -----------------------------------------------------------------------------------
 
