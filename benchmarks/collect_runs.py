@@ -28,6 +28,8 @@ def row(folder: Path) -> dict[str, object]:
         "seed": config.seed,
         "n_test": report["n"]["test"],
         **metrics,
+        "n_validation": report["n"]["validation"],
+        "validation_auroc": round(report["validation"].get("auroc", float("nan")), 4),
         "seconds": report["seconds"],
         "cpu_seconds": report["cpu_seconds"],
         "peak_memory_mb": report["peak_memory_mb"],

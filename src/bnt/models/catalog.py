@@ -45,10 +45,10 @@ class Entry:
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
-# Without the hidden MLP the pooled nodes say little at first: 400 steps at chance on ABIDE, and a higher rate may never
-# leave it. Small batches make the steps that it needs in the same time.
+# Without the hidden MLP it needs hundreds of steps to leave chance; small batches make more of them in the same time.
+# Tried on simulated cohorts only: this setting has not been trained on ABIDE yet.
 BNT_TRAINING = MappingProxyType({"batch_size": 8, "epochs": 16, "min_steps": 1056})
-# Learning rates of their own publications; both stand still at the Transformer's 1e-4.
+# Learning rates of their own publications.
 BRAINGNN_TRAINING = MappingProxyType({"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"})
 DGM_TRAINING = MappingProxyType({"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"})
 

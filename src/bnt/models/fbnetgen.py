@@ -54,9 +54,7 @@ class FBNetGen(nn.Module):
     - ``released=True``: the published contraction multiplies each node's features by its own row sum of A, so that
       nodes never hear of each other; and the GRU's output is read at the last window, where the backward direction
       has seen one window. The default is the A X of the paper's equation, and the last state of each direction.
-    - The default may score lower than the published form: test AUROC 0.71 and 0.84 after 15 epochs in one informal run
-      (one seed, simulated, 300 training subjects), where both changes were made at once. A likely cause, not tested,
-      is that a graph not yet learned is nearly uniform, and A X then gives every ROI the same average profile.
+    - Whether the default scores higher or lower than the published form has not been settled by a study.
     - Training gives a random window of T volumes of each scan, evaluation the first one, each ROI standardised
       within it; the published code takes the first 100 volumes and standardises by the mean and SD of the whole
       data set.
