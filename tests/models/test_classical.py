@@ -17,8 +17,8 @@ from bnt.models.classical import covariances
 from bnt.models.inputs import Inputs
 
 V = 8
-CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble"]
-REGRESSORS = ["svm", "ridge", "linear-ensemble"]
+CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "multi-kernel"]
+REGRESSORS = ["svm", "ridge", "linear-ensemble", "multi-kernel"]
 
 
 def people(n: int, n_classes: int = 2, effect: float = 1.0, seed: int = 0) -> tuple[Inputs, np.ndarray]:
@@ -41,7 +41,7 @@ def same_state(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool
     return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
-def test_the_catalogue_lists_the_five_as_classical():
+def test_the_catalogue_lists_the_six_as_classical():
     assert list_models("classical") == CLASSIFIERS
 
 
@@ -199,8 +199,10 @@ def test_covariances_are_computed_once_a_subject_and_known_by_content(monkeypatc
     covariances.forget()
     first = covariances.from_series(inputs.series, V)
     asked: list[int] = []
-    compute = covariances._shrunk
-    monkeypatch.setattr(covariances, "_shrunk", lambda series: asked.append(len(series)) or compute(series))
+    compute = covariances._estimated
+    monkeypatch.setattr(
+        covariances, "_estimated", lambda series, name: asked.append(len(series)) or compute(series, name)
+    )
     copied = Series(inputs.series.stacked.copy(), inputs.series.starts, inputs.series.lengths)
     assert np.array_equal(covariances.from_series(copied.select(np.array([4, 1])), V), first[[4, 1]])
     assert asked == []

@@ -17,7 +17,7 @@ from bnt.models.registry import constructor
 def test_names_are_unique_and_families_known():
     names = [entry.name for entry in CATALOG]
     assert len(set(names)) == len(names)
-    assert {entry.family for entry in CATALOG} <= {"network", "classical"}
+    assert {entry.family for entry in CATALOG} <= {"network", "classical", "hybrid"}
     assert sorted(list_models("network") + list_models("classical")) == sorted(names)
 
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.models import create_model, find_entry
+from bnt.models import find_entry
 from bnt.training.batches import Batches
+from bnt.training.classical import classical_predictions, unfitted
 from bnt.training.config import RunConfig
 from bnt.training.loop import logits_of
 from bnt.training.network import EpochWatcher, Lines, NetworkRun, window_of
@@ -50,7 +51,7 @@ def fit_classical(config: RunConfig, cohort: Cohort, y: np.ndarray, weights: np.
     """Return a classical model fitted on everyone."""
     from bnt.models.inputs import Inputs
 
-    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+    model = unfitted(config)
     extra = {}
     if weights is not None:
         if "sample_weight" not in inspect.signature(model.fit).parameters:
@@ -65,7 +66,6 @@ def predict(config: RunConfig, members: list[Any], cohort: Cohort) -> np.ndarray
     rows = np.arange(len(cohort))
     if find_entry(config.model).family != "network":
         from bnt.models.inputs import Inputs
-        from bnt.training.classical import classical_predictions
 
         return classical_predictions(config, members[0], Inputs.of(cohort, rows))
     empty = torch.zeros(len(rows), config.task.n_outputs)

@@ -25,8 +25,9 @@ class Entry:
         One line for tables.
     paper : str
         Whose model it is.
-    family : {"network", "classical"}
-        A torch module trained by the loop, or an object with ``fit`` and ``predict_proba``.
+    family : {"network", "classical", "hybrid"}
+        A torch module trained by the loop, or an object with ``fit`` and ``predict_proba``: a linear model, or one
+        that trains small networks of its own beside it.
     needs_series : bool
         Whether the model reads time series beside the connectome.
     presets : mapping
@@ -39,7 +40,7 @@ class Entry:
     home: str
     summary: str
     paper: str
-    family: Literal["network", "classical"] = "network"
+    family: Literal["network", "classical", "hybrid"] = "network"
     needs_series: bool = False
     presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -152,9 +153,23 @@ CATALOG: tuple[Entry, ...] = (
         "",
         family="classical",
     ),
+    Entry(
+        "multi-kernel",
+        "bnt.models.classical:MultiKernel",
+        "Ridge on ten kernels: five views of connectivity, raw and site-centred",
+        "",
+        family="classical",
+    ),
+    Entry(
+        "kernel-transformer",
+        "bnt.models.hybrid:KernelTransformer",
+        "multi-kernel, and a small Transformer on each of its views",
+        "",
+        family="hybrid",
+    ),
 )
 
 
 def list_models(family: str | None = None) -> list[str]:
-    """Return the names of all models, or of one family (``"network"`` or ``"classical"``)."""
+    """Return the names of all models, or of one family (``network``, ``classical`` or ``hybrid``)."""
     return [entry.name for entry in CATALOG if family in (None, entry.family)]

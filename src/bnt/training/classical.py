@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,6 +12,14 @@ from bnt.cohort import Cohort
 from bnt.models import create_model
 from bnt.models.inputs import Inputs
 from bnt.training.config import RunConfig
+
+
+def unfitted(config: RunConfig) -> Any:
+    """Return the run's model before it is fitted; one that draws numbers draws them from the run's seed."""
+    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+    if hasattr(model, "seed") and "seed" not in config.options:
+        model.seed = config.seed
+    return model
 
 
 def fit_classical(
@@ -26,7 +36,7 @@ def fit_classical(
     n_parameters : int
     """
     rows = np.concatenate([train, val]) if config.recipe.refit else train
-    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+    model = unfitted(config)
     model.fit(Inputs.of(cohort, rows), config.task.encode(y[rows]))
     state = model.state_dict()
     # Copies, because parts of an ensemble may share an array, which safetensors refuses.

@@ -98,6 +98,8 @@ RECIPES: dict[str, Recipe] = {
         epochs=12, min_steps=528, lr=1e-4, mixup=1.0, reduction="sum", ema=0.99, select="smoothed", patience=12
     ),
 }
+# What to use for the best score: as ``default``, then fitted again on training and validation together.
+RECIPES["best"] = replace(RECIPES["default"], refit=True)
 
 
 def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
@@ -106,9 +108,9 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     Parameters
     ----------
     name : str
-        ``paper``, ``released`` or ``default``.
+        ``paper``, ``released``, ``default`` or ``best``.
     model : str, optional
-        For whom: ``default`` takes the fields that the model's entry in the catalogue sets.
+        For whom: ``default`` and ``best`` take the fields that the model's entry in the catalogue sets.
     **changes
         Fields of :class:`Recipe` to set; None leaves a field as the recipe has it.
     """
@@ -124,5 +126,5 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
         check_value(f"Recipe: {change}", getattr(RECIPES[name], change), value)
     if changes.get("epochs") is not None:
         changes.setdefault("min_steps", 0)  # a number of epochs that was asked for is the number of epochs
-    own = dict(find_entry(model).training) if model is not None and name == "default" else {}
+    own = dict(find_entry(model).training) if model is not None and name in ("default", "best") else {}
     return replace(RECIPES[name], **{**own, **{k: v for k, v in changes.items() if v is not None}})

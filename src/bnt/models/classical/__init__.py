@@ -2,5 +2,6 @@
 
 from bnt.models.classical.ensemble import LinearEnsemble
 from bnt.models.classical.linear import SVM, LinearModel, Logistic, Ridge
+from bnt.models.classical.multi_kernel import MultiKernel
 
-__all__ = ["SVM", "LinearEnsemble", "LinearModel", "Logistic", "Ridge"]
+__all__ = ["SVM", "LinearEnsemble", "LinearModel", "Logistic", "MultiKernel", "Ridge"]

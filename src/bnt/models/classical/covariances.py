@@ -1,4 +1,4 @@
-"""One positive definite matrix a subject, for the tangent space: from the series, or from the connectome.
+"""One symmetric matrix a subject: from the series (see :mod:`bnt.models.classical.estimates`), or from the connectome.
 
 These matrices belong to single subjects and know nothing of any fold, so they may be kept: those of series are
 kept in memory by the content of the series, so that twenty splits of a cohort compute each of them once.
@@ -39,19 +39,25 @@ def forget() -> None:
     _kept.clear()
 
 
-def from_series(series: Sequence[np.ndarray], n_rois: int) -> np.ndarray:
-    """Return the Ledoit-Wolf covariance of each subject's standardised series, packed, (n, V(V+1)/2) float32.
+def from_series(series: Sequence[np.ndarray], n_rois: int, estimate: str = "standardised") -> np.ndarray:
+    """Return a matrix of each subject's series, packed, (n, V(V+1)/2) float32.
 
-    Each region is scaled to variance 1 before shrinking; one without a signal keeps only the shrinkage's share
-    on its diagonal.
+    Parameters
+    ----------
+    series : sequence of (T_i, V) arrays
+    n_rois : int
+    estimate : str
+        A name of :data:`bnt.models.classical.estimates.ESTIMATES`.
     """
+    person = estimate.encode()[:16]
     digests = [
-        blake2b(np.ascontiguousarray(one).data, digest_size=16, salt=_shape_salt(one)).digest() for one in series
+        blake2b(np.ascontiguousarray(one).data, digest_size=16, salt=_shape_salt(one), person=person).digest()
+        for one in series
     ]
     missing = [i for i, digest in enumerate(digests) if digest not in _kept]
     fresh: dict[bytes, np.ndarray] = {}
     if missing:
-        computed = _shrunk([series[i] for i in missing])
+        computed = _estimated([series[i] for i in missing], estimate)
         fresh = {digests[i]: one.copy() for i, one in zip(missing, computed)}  # a view would keep all of them alive
     out = np.empty((len(digests), n_edges(n_rois) + n_rois), dtype=np.float32)
     for i, digest in enumerate(digests):
@@ -74,17 +80,16 @@ def _shape_salt(one: np.ndarray) -> bytes:
     return np.shape(one)[-1].to_bytes(8, "little") + str(one.dtype)[:8].encode()
 
 
-def _shrunk(series: Sequence[np.ndarray]) -> np.ndarray:
+def _estimated(series: Sequence[np.ndarray], estimate: str) -> np.ndarray:
     import torch
 
     from bnt.connectivity.batches import centred_batches, check_series
-    from bnt.connectivity.estimate import ledoit_wolf_covariance, unit_columns
+    from bnt.models.classical.estimates import ESTIMATES
 
     n_rois = check_series(series)
     out = np.empty((len(series), n_edges(n_rois) + n_rois), dtype=np.float32)
     for rows, centred in centred_batches([np.asarray(one) for one in series], torch.float32, "cpu"):
-        standardised = unit_columns(centred) * centred.shape[1] ** 0.5  # (B, T, V)
-        out[rows] = pack(ledoit_wolf_covariance(standardised).numpy())
+        out[rows] = pack(ESTIMATES[estimate](centred).numpy())
     return out
 
 

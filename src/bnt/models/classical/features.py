@@ -5,12 +5,17 @@ What a feature map learns, it learns in ``fit`` from the training subjects.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from bnt.cohort.triangle import n_edges
 from bnt.errors import BadInput
 from bnt.models.classical.covariances import from_correlations, from_series, pack, unpack
 from bnt.models.inputs import Inputs
+
+if TYPE_CHECKING:
+    from bnt.connectivity import TangentSpace
 
 CORRELATIONS = ("paper", "pearson", "correlation", "ledoit-wolf", "partial")
 FISHER_Z = ("released", "fisher-z")
@@ -31,6 +36,16 @@ def check_edges(inputs: Inputs, n_rois: int) -> None:
             f"Connectome {int(np.argmin(finite))} holds values that are not finite: "
             "set the edges of regions without a signal to 0."
         )
+
+
+def project_to_tangent(space: TangentSpace, packed: np.ndarray, n_rois: int) -> np.ndarray:
+    """Return the tangent vectors of packed covariances, (n, E + V) float32, with the diagonal over sqrt(2)."""
+    out = np.empty(packed.shape, dtype=np.float32)
+    for start in range(0, len(out), 64):  # keeps the square matrices few
+        part = slice(start, start + 64)
+        out[part] = pack(space.transform(unpack(packed[part], n_rois)))
+    out[:, n_edges(n_rois) :] *= 0.5**0.5
+    return out
 
 
 class EdgeFeatures:
@@ -82,8 +97,8 @@ class EdgeFeatures:
 class TangentFeatures:
     """Deviations from the mean covariance of the training subjects, (n, E + V) float32: edges, then the diagonal.
 
-    The covariances are Ledoit-Wolf's, of the standardised series; of inputs without series, the correlations
-    shrunk towards the identity. The reference is their arithmetic mean. The diagonal is divided by sqrt(2), so
+    The covariances are Ledoit-Wolf's, of the series; of inputs without series, the correlations shrunk towards the
+    identity. The reference is their arithmetic mean. The diagonal is divided by sqrt(2), so
     that the inner product is that of the matrices (times one half).
 
     Parameters
@@ -91,12 +106,14 @@ class TangentFeatures:
     n_rois : int
     shrinkage : float
         Share of the identity, for inputs without series.
+    estimate : str
+        Which covariance of the series: ``standardised``, ``amplitude`` or ``prewhitened``.
     """
 
-    def __init__(self, n_rois: int, shrinkage: float) -> None:
+    def __init__(self, n_rois: int, shrinkage: float, estimate: str = "standardised") -> None:
         from bnt.connectivity import TangentSpace
 
-        self.n_rois, self.shrinkage = n_rois, shrinkage
+        self.n_rois, self.shrinkage, self.estimate = n_rois, shrinkage, estimate
         self.edges = EdgeFeatures(n_rois)
         self.uses_series = False
         self._space = TangentSpace("arithmetic")
@@ -118,18 +135,12 @@ class TangentFeatures:
             return from_correlations(self.edges.correlations(inputs), self.shrinkage, self.n_rois)
         if inputs.series is None:
             raise BadInput("The model was fitted on time series and these subjects have none: give their series.")
-        return from_series(inputs.series, self.n_rois)
+        return from_series(inputs.series, self.n_rois, self.estimate)
 
     def transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, E + V) float32."""
         check_edges(inputs, self.n_rois)
-        packed = self._packed(inputs)
-        out = np.empty(packed.shape, dtype=np.float32)
-        for start in range(0, len(out), 64):  # keeps the square matrices few
-            part = slice(start, start + 64)
-            out[part] = pack(self._space.transform(unpack(packed[part], self.n_rois)))
-        out[:, n_edges(self.n_rois) :] *= 0.5**0.5
-        return out
+        return project_to_tangent(self._space, self._packed(inputs), self.n_rois)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned."""
