@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bnt.cohort import Cohort
 from bnt.cohort.series import Series
@@ -27,6 +28,8 @@ class Inputs:
     sites : array of str, (n,), or None
     series : Series or None
         Time series of the same subjects.
+    people : DataFrame or None
+        Their rows of ``participants.tsv``; read only by models that regress confounds out.
 
     Examples
     --------
@@ -43,11 +46,12 @@ class Inputs:
     diagonal: float = 1.0
     sites: np.ndarray | None = None
     series: Series | None = None
+    people: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         if self.edges.ndim != 2:
             raise BadInput(f"Edges of shape {self.edges.shape} were given: give (subjects, V(V-1)/2).")
-        for name, part in (("sites", self.sites), ("series", self.series)):
+        for name, part in (("sites", self.sites), ("series", self.series), ("people", self.people)):
             if part is not None and len(part) != len(self.edges):
                 raise BadInput(f"There are {len(self.edges)} connectomes and {len(part)} {name}: give one a subject.")
 
@@ -64,6 +68,7 @@ class Inputs:
             diagonal=chosen.diagonal,
             sites=np.asarray(chosen.sites).astype(str),
             series=chosen.timeseries,
+            people=chosen.participants,
         )
 
     def take(self, rows: Any) -> Inputs:
@@ -77,4 +82,5 @@ class Inputs:
             diagonal=self.diagonal,
             sites=None if self.sites is None else self.sites[rows],
             series=None if self.series is None else self.series.select(rows),
+            people=None if self.people is None else self.people.iloc[rows],
         )

@@ -36,6 +36,8 @@ class LinearEnsemble:
         Penalties of the two ridges.
     shrinkage : float
         Share of the identity in the correlation matrices of inputs without series.
+    confounds : str
+        Columns of ``participants.tsv`` to regress out of the features on the training subjects, joined by ``+``.
     """
 
     def __init__(
@@ -47,13 +49,14 @@ class LinearEnsemble:
         tangent_penalty: float = 0.3,
         edge_penalty: float = 1.0,
         shrinkage: float = 0.3,
+        confounds: str = "",
     ) -> None:
         self.n_rois, self.n_classes = n_rois, n_classes
-        shared: dict[str, Any] = {"space": "tangent", "shrinkage": shrinkage}
+        shared: dict[str, Any] = {"space": "tangent", "shrinkage": shrinkage, "confounds": confounds}
         self.members: dict[str, LinearModel] = {
             "tangent_svm": SVM(n_rois, n_classes, C=C, **shared),
             "tangent_ridge": Ridge(n_rois, n_classes, penalty=tangent_penalty, center_sites=True, **shared),
-            "edge_ridge": Ridge(n_rois, n_classes, penalty=edge_penalty, center_sites=True),
+            "edge_ridge": Ridge(n_rois, n_classes, penalty=edge_penalty, center_sites=True, confounds=confounds),
         }
         # The two tangent members share one feature map, so that each subject is projected once.
         self.members["tangent_ridge"].features = self.members["tangent_svm"].features

@@ -23,6 +23,7 @@ from bnt.errors import BadInput
 from bnt.models.classical import solvers
 from bnt.models.classical.calibration import Calibration, folds
 from bnt.models.classical.checks import check_positive, check_target, refuse_regression
+from bnt.models.classical.confounds import adjusted
 from bnt.models.classical.features import feature_map
 from bnt.models.classical.kernel import Centring, combine, gram, project, site_groups
 from bnt.models.inputs import Inputs
@@ -41,14 +42,18 @@ class LinearModel(ABC):
         Subtract each site's training mean from the features.
     shrinkage : float
         Share of the identity in the correlation matrices of inputs without series; only the tangent space needs it.
+    confounds : str
+        Columns of ``participants.tsv`` to regress out of the features on the training subjects, joined by ``+``.
     """
 
     calibrated = True  # whether probabilities come from Platt scaling of held-out decisions
 
-    def __init__(self, n_rois: int, n_classes: int, space: str, center_sites: bool, shrinkage: float) -> None:
+    def __init__(
+        self, n_rois: int, n_classes: int, space: str, center_sites: bool, shrinkage: float, confounds: str = ""
+    ) -> None:
         self.n_rois, self.n_classes = n_rois, n_classes
         self.space, self.center_sites = space, center_sites
-        self.features = feature_map(space, n_rois, shrinkage)
+        self.features = adjusted(feature_map(space, n_rois, shrinkage), confounds)
         self.weights: np.ndarray | None = None  # (k, F)
 
     @abstractmethod
@@ -197,7 +202,7 @@ class SVM(LinearModel):
 
     Parameters
     ----------
-    n_rois, n_classes, space, center_sites, shrinkage
+    n_rois, n_classes, space, center_sites, shrinkage, confounds
         See :class:`LinearModel`.
     C : float
         Cost of a margin violation.
@@ -212,8 +217,9 @@ class SVM(LinearModel):
         space: str = "edges",
         center_sites: bool = False,
         shrinkage: float = 0.3,
+        confounds: str = "",
     ) -> None:
-        super().__init__(n_rois, n_classes, space, center_sites, shrinkage)
+        super().__init__(n_rois, n_classes, space, center_sites, shrinkage, confounds)
         self.C = check_positive("C", C)
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
@@ -227,7 +233,7 @@ class Ridge(LinearModel):
 
     Parameters
     ----------
-    n_rois, n_classes, space, center_sites, shrinkage
+    n_rois, n_classes, space, center_sites, shrinkage, confounds
         See :class:`LinearModel`.
     penalty : float
         Added to the diagonal of the kernel, whose mean is 1.
@@ -242,8 +248,9 @@ class Ridge(LinearModel):
         space: str = "edges",
         center_sites: bool = False,
         shrinkage: float = 0.3,
+        confounds: str = "",
     ) -> None:
-        super().__init__(n_rois, n_classes, space, center_sites, shrinkage)
+        super().__init__(n_rois, n_classes, space, center_sites, shrinkage, confounds)
         self.penalty = check_positive("penalty", penalty)
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
@@ -255,7 +262,7 @@ class Logistic(LinearModel):
 
     Parameters
     ----------
-    n_rois, n_classes, space, center_sites, shrinkage
+    n_rois, n_classes, space, center_sites, shrinkage, confounds
         See :class:`LinearModel`.
     C : float
         Inverse of the penalty, as in scikit-learn. 10 gave the best likelihood on edges, and near it in tangent
@@ -273,8 +280,9 @@ class Logistic(LinearModel):
         space: str = "edges",
         center_sites: bool = False,
         shrinkage: float = 0.3,
+        confounds: str = "",
     ) -> None:
-        super().__init__(n_rois, n_classes, space, center_sites, shrinkage)
+        super().__init__(n_rois, n_classes, space, center_sites, shrinkage, confounds)
         if n_classes == 1:
             raise BadInput("Logistic regression predicts classes: for a continuous target choose ridge or svm.")
         self.C = check_positive("C", C)

@@ -38,13 +38,24 @@ class MultiKernel:
         Added to the diagonal of the average kernel, which is 1.
     shrinkage : float
         Share of the identity in the correlation matrices.
+    confounds : str
+        Columns of ``participants.tsv`` to regress out of each view on the training subjects, joined by ``+``.
     """
 
-    def __init__(self, n_rois: int, n_classes: int = 2, *, penalty: float = 0.2, shrinkage: float = 0.5) -> None:
+    def __init__(
+        self,
+        n_rois: int,
+        n_classes: int = 2,
+        *,
+        penalty: float = 0.2,
+        shrinkage: float = 0.5,
+        confounds: str = "",
+    ) -> None:
         if not 0.0 <= shrinkage < 1.0:
             raise BadInput(f"shrinkage is {shrinkage}: give a share from 0 to below 1.")
         self.n_rois, self.n_classes = n_rois, n_classes
         self.penalty, self.shrinkage = check_positive("penalty", penalty), shrinkage
+        self.confounds = confounds
         self.views: dict[str, View] = {}
 
     # -- fitting -----------------------------------------------------------------------------------
@@ -66,7 +77,7 @@ class MultiKernel:
 
     def fit_views(self, inputs: Inputs, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Fit the views and return their features."""
-        self.views = views_of(self.n_rois, inputs.series is not None, self.shrinkage)
+        self.views = views_of(self.n_rois, inputs.series is not None, self.shrinkage, self.confounds)
         return {name: view.fit(inputs, weight).transform(inputs) for name, view in self.views.items()}
 
     def fit_features(
@@ -215,7 +226,7 @@ class MultiKernel:
         arrays = {name: np.asarray(value) for name, value in state.items()}
         self.intercept = arrays["intercept"]
         self.sites = tuple(json.loads(arrays["sites"].tobytes()))
-        self.views = views_of(self.n_rois, "lagged.weights" in arrays, self.shrinkage)
+        self.views = views_of(self.n_rois, "lagged.weights" in arrays, self.shrinkage, self.confounds)
         self.weights = {name: arrays[f"{name}.weights"] for name in self.views}
         self.means = {name: arrays[f"{name}.means"] for name in self.views}
         for name, view in self.views.items():

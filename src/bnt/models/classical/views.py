@@ -13,6 +13,7 @@ import numpy as np
 from bnt.cohort import square
 from bnt.cohort.triangle import endpoints, n_edges
 from bnt.errors import BadInput
+from bnt.models.classical.confounds import adjusted
 from bnt.models.classical.covariances import from_correlations, from_series, unpack
 from bnt.models.classical.features import EdgeFeatures, TangentFeatures, check_edges, project_to_tangent
 from bnt.models.inputs import Inputs
@@ -129,8 +130,12 @@ class Lagged:
         """Take nothing."""
 
 
-def views_of(n_rois: int, has_series: bool, shrinkage: float) -> dict[str, View]:
-    """Return the views that the inputs allow, by name: five with series, two without."""
+def views_of(n_rois: int, has_series: bool, shrinkage: float, confounds: str = "") -> dict[str, View]:
+    """Return the views that the inputs allow, by name, without confounds: five with series, two without."""
+    return {name: adjusted(view, confounds) for name, view in _views(n_rois, has_series, shrinkage).items()}
+
+
+def _views(n_rois: int, has_series: bool, shrinkage: float) -> dict[str, View]:
     views: dict[str, View] = {"shrunk_tangent": ShrunkTangent(n_rois, shrinkage)}
     if not has_series:
         return {**views, "edges": EdgeFeatures(n_rois)}

@@ -32,9 +32,9 @@ class KernelTransformer:
         Networks on each view; 0 leaves the linear path alone.
     share : float
         Of the networks in the mean, from 0 to 1.
-    epochs : int
-        Passes over the training subjects, raised for small cohorts until they make 150 steps.
-    penalty, shrinkage : float
+    epochs, min_steps : int
+        Passes over the training subjects, raised for small cohorts until they make ``min_steps`` steps.
+    penalty, shrinkage, confounds
         See :class:`bnt.models.classical.MultiKernel`.
     seed : int
         Of the networks' first weights, batches, mixup and dropout. A run sets its own.
@@ -48,8 +48,10 @@ class KernelTransformer:
         n_members: int = 1,
         share: float = 0.6,
         epochs: int = 3,
+        min_steps: int = 150,
         penalty: float = 0.2,
         shrinkage: float = 0.5,
+        confounds: str = "",
         seed: int = 0,
     ) -> None:
         if n_members < 0 or epochs < 1:
@@ -58,8 +60,8 @@ class KernelTransformer:
             raise BadInput(f"share is {share}: give a number from 0 to 1.")
         self.n_rois, self.n_classes = n_rois, n_classes
         self.n_members, self.share, self.seed = n_members, share, seed
-        self.schedule = Schedule(epochs, 150)
-        self.linear = MultiKernel(n_rois, n_classes, penalty=penalty, shrinkage=shrinkage)
+        self.schedule = Schedule(epochs, min_steps)
+        self.linear = MultiKernel(n_rois, n_classes, penalty=penalty, shrinkage=shrinkage, confounds=confounds)
         self.networks: dict[str, nn.Module] = {}
         self.scales: dict[str, np.ndarray] = {}
 
