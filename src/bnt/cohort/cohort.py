@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 REQUIRED = ("participant_id", "site", "n_volumes", "group", "scan")
+COUNTS = ("n_missing_rois", "sub_id")  # facts about the scan: never offered as something to predict
 ROI_COLUMNS = ("roi", "label", "x", "y", "z", "network")
 
 
@@ -213,7 +214,7 @@ class Cohort:
             For example ``"diagnosis"``, ``"sex"`` or ``"age"``.
         """
         if name not in self._table:
-            allowed = [c for c in self._table.columns if c not in REQUIRED]
+            allowed = [c for c in self._table.columns if c not in (*REQUIRED, *COUNTS)]
             raise BadInput(f"{self._where()} has no label {name!r}; it has {', '.join(allowed) or 'none'}.")
         column = self.participants[name]
         missing = column.isna().to_numpy()

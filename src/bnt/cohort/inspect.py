@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort.checks import Check, checks_of
-from bnt.cohort.cohort import REQUIRED, Cohort, scan_digest
+from bnt.cohort.cohort import COUNTS, REQUIRED, Cohort, scan_digest
 from bnt.errors import BadInput
 from bnt.progress import track
 
@@ -189,10 +189,10 @@ def _label_of(cohort: Cohort, label: str | None) -> str | None:
     table = cohort.participants
     if label is not None:
         if label not in table:
-            allowed = ", ".join(c for c in table.columns if c not in REQUIRED) or "none"
+            allowed = ", ".join(c for c in table.columns if c not in (*REQUIRED, *COUNTS)) or "none"
             raise BadInput(f"{cohort.path or 'This cohort'} has no label {label!r}; it has {allowed}.")
         return label
-    candidates = [c for c in table.columns if c not in REQUIRED and 2 <= table[c].nunique() <= 10]
+    candidates = [c for c in table.columns if c not in (*REQUIRED, *COUNTS) and 2 <= table[c].nunique() <= 10]
     return "diagnosis" if "diagnosis" in candidates else next(iter(candidates), None)
 
 

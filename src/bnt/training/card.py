@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bnt.models import find_entry
 from bnt.training.config import RunConfig
 
 SHOWN = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
@@ -14,6 +15,27 @@ def _row(name: str, metrics: dict[str, Any]) -> str:
     interval = metrics.get(f"{name}_ci")
     span = f"{interval[0]:.3f} to {interval[1]:.3f}" if interval else ""
     return f"| {name.replace('_', ' ')} | {metrics[name]:.3f} | {span} |"
+
+
+def _in_words(config: RunConfig) -> str:
+    """Return what the recipe did to this model; all its fields are in ``config.toml``."""
+    recipe = config.recipe
+    if find_entry(config.model).family != "network":
+        return "the model fits itself; only whether validation joins training is the recipe's"
+    chosen = {
+        "best": "the best epoch on validation",
+        "smoothed": f"the best mean of {recipe.smooth} epochs on validation",
+        "last": "the last epoch",
+    }
+    parts = [
+        f"at most {recipe.epochs} epochs in batches of {recipe.batch_size}",
+        f"{'AdamW' if recipe.decoupled else 'Adam'}, rate {recipe.lr:g} to {recipe.lr_end:g}",
+        f"weight decay {recipe.weight_decay:g}",
+        *([f"mixup {recipe.mixup:g}"] if recipe.mixup else []),
+        *([f"weights averaged with decay {recipe.ema:g}"] if recipe.ema else []),
+        f"tested: {chosen[recipe.select]}",
+    ]
+    return ", ".join(parts)
 
 
 def model_card(config: RunConfig, report: dict[str, Any]) -> str:
@@ -44,7 +66,7 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "## How it was made",
             "",
             f"- Model `{config.model}` ({options}), {report['n_parameters']:,} parameters{members}.",
-            f"- Recipe `{config.recipe_name}`: {config.recipe}.{refit}",
+            f"- Recipe `{config.recipe_name}`: {_in_words(config)}.{refit}",
             f"- Split `{config.split or 'given'}`: {n['train']} training, {n['validation']} validation, "
             f"{n['test']} test (sha256 {config.split_sha256[:16]}).",
             f"- Data sha256 {config.data_sha256[:16]}; weights sha256 {report['weights_sha256'][:16]}.",
