@@ -5,12 +5,13 @@ import sys
 import numpy as np
 import pytest
 
+import bnt
 from bnt.errors import BadInput
 from bnt.explain.attention import mean_attention
 from bnt.explain.edges import attributions, edge_map
 from bnt.explain.margins import margins
 from bnt.explain.opening import training_part
-from bnt.explain.patterns import baseline_edges
+from bnt.explain.patterns import baseline_edges, features_of
 from bnt.explain.planted import planted_edges, precision
 from bnt.explain.stability import refit, shuffled_within
 from bnt.models.inputs import Inputs
@@ -172,3 +173,11 @@ def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
         with pytest.raises(BadInput, match="--method pattern"):
             map_of(fitted, cohort, split[2], split[0], method)
     assert np.abs(map_of(fitted, cohort, split[2], split[0], "pattern").score).max() > 0
+
+
+@pytest.mark.parametrize("name", ["multi-kernel", "kernel-transformer"])
+def test_models_of_several_views_have_patterns_over_fisher_z_edges(name):
+    inputs = Inputs.of(bnt.simulate_cohort(n_subjects=24, n_rois=16, n_sites=2, n_volumes=40, seed=0))
+    options = {"n_members": 0} if name == "kernel-transformer" else {}
+    model = bnt.create_model(name, 16, 2, **options).fit(inputs, np.arange(24) % 2)
+    np.testing.assert_allclose(features_of(model, inputs), np.arctanh(inputs.edges.astype(float)), atol=1e-4)

@@ -20,6 +20,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.explain.margins import decision_of, margins
 from bnt.explain.opening import Weights, classical_model, is_network
+from bnt.models.classical.features import EdgeFeatures
 from bnt.models.inputs import Inputs
 
 MOST_SUBJECTS = 2000  # more change a covariance little and cost memory
@@ -57,8 +58,10 @@ def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None)
 
 
 def features_of(model: Any, inputs: Inputs) -> np.ndarray:
-    """Return the features a linear model reads, one an edge, (n, E); of an ensemble, Fisher z of the edges."""
+    """Return the features a linear model reads, one an edge, (n, E); Fisher z of the edges where it reads several."""
     source = model.members["edge_ridge"] if hasattr(model, "members") else model
+    if not hasattr(source, "features"):
+        return EdgeFeatures(model.n_rois).fit(inputs, np.ones(len(inputs))).transform(inputs).astype(np.float64)
     features = source.features.transform(inputs)[:, : inputs.edges.shape[1]].astype(np.float64)
     if source.center_sites and inputs.sites is not None:
         for site in np.unique(inputs.sites):
