@@ -44,7 +44,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(PIP) --editable ".[docs]"
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html in a browser."
 
 clean:
