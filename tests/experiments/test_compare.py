@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -44,6 +46,12 @@ def test_compare_prints_a_table_and_goes_on_with_more_models(cohort_folder, tmp_
     table = pd.read_csv(out / "comparisons.csv")
     assert table["variant"].tolist() == ["logistic:C=0.01", "svm"]
     assert {"p_corrected_holm", "p_plain", "p_delong_holm", "p_permutation_holm"} <= set(table)
+    commands = json.loads((out / "study.json").read_text())["commands"]
+    assert [command.split("--models ")[1].split()[0] for command in commands] == ["logistic", "svm"]
+    assert commands[1].endswith("--permutations 50")
+    runs = pd.read_csv(out / "runs.csv")
+    assert (runs["command"] == "; ".join(commands)).all()
+    assert runs["versions"].str.contains("torch").all()
 
 
 def test_a_failed_model_is_listed_and_the_others_are_shown(cohort_folder, tmp_path, capsys):

@@ -42,7 +42,7 @@ class Options:
     positive: str | None = None
     """The positive class of two (sensitivity is its recall); the last in sorted order without it."""
     recipe: str = "default"
-    """How networks are trained: default, paper or released."""
+    """How networks are trained: default, paper, released, or best (default, refitted on training and validation)."""
     epochs: int | None = None
     """Epochs, in place of the recipe's."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
@@ -66,6 +66,7 @@ class Options:
 def run(options: Options) -> int:
     """Run the study and print its table."""
     from bnt.cli.board import Board, duration
+    from bnt.cli.typed import typed
     from bnt.cli.values import parse_settings
     from bnt.cli.variants import parse_variant
     from bnt.cohort import load_cohort
@@ -101,6 +102,7 @@ def run(options: Options) -> int:
         protocol=options.protocol,
         threads=options.threads,
         device=options.device,
+        command=typed(),
     )
     reference = check_reference(options, names)
     processes = process_count(options.jobs, options.threads)

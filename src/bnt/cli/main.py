@@ -68,8 +68,10 @@ def run_command(name: str, rest: list[str]) -> int:
     """Parse the options of one command into its dataclass and run it."""
     import tyro
 
+    from bnt.cli.typed import remember
     from bnt.errors import BadInput
 
+    remember([name, *rest])
     module = import_module(f"bnt.cli.{name}_command")
     try:
         options = tyro.cli(module.Options, prog=f"bnt {name}", description=module.__doc__, args=rest)

@@ -75,10 +75,9 @@ class Options:
 def run(options: Options) -> int:
     """Reproduce and print the table."""
     import os
-    import shlex
-    import sys
 
     from bnt.cli.board import Board
+    from bnt.cli.typed import typed
     from bnt.cli.values import parse_settings
     from bnt.cohort import load_cohort
     from bnt.errors import BadInput
@@ -108,10 +107,11 @@ def run(options: Options) -> int:
         address=options.address,
         split_seed=options.split_seed,
         seeds=options.seeds,
+        command=typed(),
         watch=Board,
         say=say,
     )
-    files = reproduce(options.what, plan, command=shlex.join(["bnt", *sys.argv[1:]]))
+    files = reproduce(options.what, plan)
     for file in files:
         if file.suffix == ".md":
             print(file.read_text())

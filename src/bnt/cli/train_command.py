@@ -30,7 +30,7 @@ class Options:
     positive: str | None = None
     """The positive class of two (sensitivity is its recall); the last in sorted order without it."""
     recipe: str = "default"
-    """How to train: default, paper or released."""
+    """How to train: default, paper, released, or best (default, then refitted on training and validation)."""
     protocol: str = "site-stratified"
     """Who is trained, selected and tested on: site-stratified, random, kfold, leave-one-site-out, released,
     or a table of splits."""

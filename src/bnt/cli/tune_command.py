@@ -46,7 +46,7 @@ class Options:
     task: Literal["auto", "classification", "regression"] = "auto"
     """Whether the label is a class or a score."""
     recipe: str = "default"
-    """How networks are trained: default, paper or released."""
+    """How networks are trained: default, paper, released, or best (default, refitted on training and validation)."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example epochs=20."""
     baseline: bool = True
@@ -69,6 +69,7 @@ def run(options: Options) -> int:
 
     from bnt.cli.board import Board
     from bnt.cli.compare_command import process_count
+    from bnt.cli.typed import typed
     from bnt.cli.values import parse_settings
     from bnt.cli.variants import parse_variant
     from bnt.cohort import load_cohort
@@ -100,6 +101,7 @@ def run(options: Options) -> int:
         protocol=options.protocol,
         threads=options.threads,
         device=options.device,
+        command=typed(),
     )
     say(f"{tuning.n_trials()} trials over {len(splits)} split{'s' if len(splits) != 1 else ''} ({tuning.source}).")
     processes = process_count(options.jobs, options.threads)

@@ -27,7 +27,7 @@ def merged(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
         return new
     try:
         old = json.loads(file.read_text())
-        return new | _variants(folder, old, new) | _splits(folder, old, new) | _seeds(old, new)
+        return new | _variants(folder, old, new) | _splits(folder, old, new) | _seeds(old, new) | _commands(old, new)
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{file} is damaged ({error!r}): remove it; the runs beside it are kept.") from error
 
@@ -63,3 +63,7 @@ def _splits(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str,
 
 def _seeds(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"seeds": list(dict.fromkeys([*old["seeds"], *new["seeds"]]))}
+
+
+def _commands(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {"commands": list(dict.fromkeys([*old.get("commands", []), *new["commands"]]))}

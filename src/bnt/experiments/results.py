@@ -70,6 +70,8 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                         "cpu_seconds": report["cpu_seconds"],
                         "peak_memory_mb": report["peak_memory_mb"],
                         "run": run.name,
+                        "versions": " ".join(f"{name} {v}" for name, v in report["versions"].items()),
+                        "command": "; ".join(study.get("commands", [])),
                     }
                 )
     return pd.DataFrame(rows)

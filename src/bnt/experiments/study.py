@@ -52,6 +52,8 @@ class Study:
     splits : list of (name, (train, validation, test))
         Shared by all variants.
     seeds : sequence of int
+    command : str
+        What was typed, to be kept in ``study.json``.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Study:
         protocol: str = "",
         threads: int = 1,
         device: str = "cpu",
+        command: str = "",
     ) -> None:
         if cohort.path is None:
             raise BadInput("A study needs a cohort on disk: save it first with cohort.save(folder).")
@@ -82,7 +85,7 @@ class Study:
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
-        self.positive = positive
+        self.positive, self.command = positive, command
 
     def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
         """Return one run of the study."""
@@ -125,6 +128,7 @@ class Study:
             "split_sha256": [sha256(json.dumps(split).encode()).hexdigest() for split in parts],
             "seeds": self.seeds,
             "variants": [asdict(v) for v in self.variants],
+            "commands": [self.command] if self.command else [],
         }
 
     def todo(self) -> list[Job]:

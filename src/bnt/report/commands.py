@@ -108,14 +108,12 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
     Parameters
     ----------
     study : dict
-        Its ``study.json``; a ``command`` there is returned as it is.
+        Its ``study.json``.
     config : RunConfig, optional
         Of any of its runs: says the task, the threads and the device.
     reference : str, optional
         The variant that the others were compared with.
     """
-    if study.get("command"):
-        return str(study["command"])
     models, shared = model_words(study["variants"])
     words = ["bnt", "compare", study["cohort"], "--models", *models, "--label", study["label"]]
     protocol = study["protocol"]

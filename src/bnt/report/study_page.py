@@ -342,9 +342,13 @@ def again(page: Page, folder: Path, study: dict[str, Any], planned: Planned, com
     page.heading("How to make it again")
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
     page.paragraph("The same command goes on with an unfinished study, and ends at the same numbers.")
-    page.code(commands.compare_command(study, config, reference))
-    if "p_permutation" in comparisons:
-        page.paragraph("Add --permutations with the number of draws for the permutation tests; they change no score.")
+    typed = study.get("commands", [])
+    if all(command.startswith("bnt compare ") for command in typed):
+        page.code(commands.compare_command(study, config, reference))
+        if typed:
+            page.paragraph("As it was typed:")
+    if typed:
+        page.code("\n".join(typed))
     table = commands.split_table(first)
     if table is not None:
         page.file(

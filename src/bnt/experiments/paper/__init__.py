@@ -30,7 +30,7 @@ PARTS = {
 }
 
 
-def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
+def reproduce(what: str, plan: Plan) -> list[Path]:
     """Make one part of the paper, or all; return the files.
 
     Parameters
@@ -38,8 +38,6 @@ def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
     what : str
         A name of :data:`PARTS`, or ``all``: then each part has a folder of its own in ``plan.out``.
     plan : Plan
-    command : str
-        What was typed, to be kept beside the results.
 
     Returns
     -------
@@ -47,7 +45,7 @@ def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
         ``WHAT.csv``, ``WHAT.md``, ``WHAT.png`` and ``WHAT.pdf`` of each part.
     """
     if what != "all":
-        return _one(what, plan, command)
+        return _one(what, plan)
     if plan.only:
         raise BadInput("--only is about the rows of one table: name the table instead of all.")
     files: list[Path] = []
@@ -55,7 +53,7 @@ def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
     for name in PARTS:
         plan.say(f"{name}:")
         try:
-            files += _one(name, replace(plan, out=plan.out / name, together=True), command)
+            files += _one(name, replace(plan, out=plan.out / name, together=True))
         except BadInput as error:  # the other parts can still be made
             plan.say(str(error))
             refused.append(f"{name} ({str(error).rstrip('.')})")
@@ -64,7 +62,7 @@ def reproduce(what: str, plan: Plan, command: str = "") -> list[Path]:
     return files
 
 
-def _one(what: str, plan: Plan, command: str) -> list[Path]:
+def _one(what: str, plan: Plan) -> list[Path]:
     from bnt.experiments.paper.writing import check_output, open_output, write_facts, write_outputs
 
     if what not in PARTS:
@@ -82,11 +80,11 @@ def _one(what: str, plan: Plan, command: str) -> list[Path]:
         table, text, figure = import_module(f"bnt.experiments.paper.{PARTS[what]}").make(plan)
         folder = open_output(plan.out, what)
         files = write_outputs(folder, what, table, text, figure)
-    write_facts(folder, facts(what, plan, command) | {"seconds": round(time.monotonic() - started, 1)})
+    write_facts(folder, facts(what, plan) | {"seconds": round(time.monotonic() - started, 1)})
     return files
 
 
-def facts(what: str, plan: Plan, command: str) -> dict[str, Any]:
+def facts(what: str, plan: Plan) -> dict[str, Any]:
     """Return what decides the numbers: command, cohort, protocol, recipe, seeds and versions."""
     from dataclasses import asdict
 
@@ -94,7 +92,7 @@ def facts(what: str, plan: Plan, command: str) -> dict[str, Any]:
 
     return {
         "what": what,
-        "command": command,
+        "command": plan.command,
         "cohort": str(plan.cohort.path),
         "data_sha256": data_digest(plan.cohort),
         "label": plan.label,

@@ -69,6 +69,8 @@ class Plan:
         Whether this is a part of ``all``, so that parts with the same runs share them.
     what : str
         Which table or figure this is; marks its folder before the first run.
+    command : str
+        What was typed, to be kept beside the results.
     watch : callable, optional
         Makes a context manager that shows a study's progress.
     say : callable
@@ -97,6 +99,7 @@ class Plan:
     seeds: tuple[int, ...] = (0,)
     together: bool = False
     what: str = ""
+    command: str = ""
     watch: Callable[[], Any] | None = None
     say: Callable[[str], None] = print
 
@@ -245,6 +248,7 @@ def run_grid(
         protocol=plan.protocol,
         threads=plan.threads,
         device=plan.device,
+        command=plan.command,
     )
     announce(plan, study)
     if plan.what:
