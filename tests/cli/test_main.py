@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from bnt.cli.main import COMMANDS, main
+from bnt.models import CATALOG
 
 
 def test_overview_names_every_command(capsys):
@@ -77,3 +78,13 @@ def test_every_public_name_can_be_imported():
 
     for name in bnt.__all__:
         assert getattr(bnt, name) is not None
+
+
+@pytest.mark.parametrize("model", [entry.name for entry in CATALOG])
+def test_a_model_is_described_without_marks_of_documentation_pages(model, capsys):
+    assert main(["models", model]) == 0
+    printed = capsys.readouterr().out
+    assert "Options and defaults" in printed
+    assert "``" not in printed
+    assert ":class:" not in printed
+    assert "()\n" not in printed.splitlines()[0] + "\n"

@@ -75,6 +75,16 @@ def test_predict_tells_about_one_new_scan(svm, cohort, tmp_path, capsys):
     assert "validation subjects" in table["interval_from"][0]
     assert "site not known" in table["unlike_training"][0]
     assert table["top_connections"][0].count(";") == 1
+    assert table["seen_in"].isna().all()
+
+
+def test_predict_says_who_was_trained_on(svm, cohort, tmp_path, capsys):
+    assert main(["predict", str(svm.folder), str(cohort.path), "--out", str(tmp_path / "p.csv")]) == 0
+    parts = pd.read_csv(svm.folder / "splits.csv", dtype=str).set_index("participant_id")["part"]
+    found = pd.read_csv(tmp_path / "p.csv", dtype=str).set_index("participant_id")["seen_in"]
+    assert (found.reindex(parts.index) == parts).all()
+    seen = parts.isin(["train", "validation"]).sum()
+    assert f"{seen} of {len(cohort)} subjects have the names" in capsys.readouterr().err
 
 
 def test_a_network_has_the_same_colour_in_every_atlas():

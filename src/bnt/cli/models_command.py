@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,12 @@ def write_summary(path: Path) -> None:
     write_atomic(path, text.getvalue())
 
 
+def plain(docstring: str) -> str:
+    """Return a docstring without the marks that only documentation pages need."""
+    text = re.sub(r":(?:class|func|meth|mod|data|attr):`~?(?:[\w.]*\.)?(\w+)`", r"\1", docstring)
+    return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "")
+
+
 def describe_model(name: str, n_rois: int) -> None:
     """Print one model's docstring, options and size."""
     import inspect
@@ -72,8 +79,8 @@ def describe_model(name: str, n_rois: int) -> None:
     from bnt.models.registry import constructor
 
     entry = find_entry(name)
-    print(f"{entry.name}: {entry.summary} ({entry.paper})\n")
-    print(inspect.cleandoc(constructor(entry).__doc__ or ""))
+    print(f"{entry.name}: {entry.summary} ({entry.paper or 'ours'})\n")
+    print(plain(inspect.cleandoc(constructor(entry).__doc__ or "")))
     print("\nOptions and defaults (set them with --option NAME=VALUE):")
     for option, default in model_options(name).items():
         print(f"  {option} = {default!r}")

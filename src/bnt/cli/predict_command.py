@@ -71,6 +71,12 @@ def run(options: Options) -> None:
             f"{unlike.sum()} of {len(table)} scans may be unlike the training data; "
             f"the first is {first['participant_id']}: {first['unlike_training']}."
         )
+    seen = table["seen_in"].isin(["train", "validation"])
+    if seen.any():
+        say(
+            f"{seen.sum()} of {len(table)} subjects have the names of subjects that the run was trained or selected on "
+            "(column seen_in): if they are the same, their predictions are too good."
+        )
     text = table.to_csv(index=False, float_format="%.6f")
     if options.out is None:
         print(text, end="")

@@ -27,6 +27,15 @@ def member_spread(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame | None:
     return pd.DataFrame({"members_low": each.min(axis=0), "members_high": each.max(axis=0)})
 
 
+def seen_before(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame:
+    """Return the part of the run, by name, that each subject was in; empty for new subjects."""
+    file = trained.folder / "splits.csv"
+    if not file.is_file():
+        return pd.DataFrame({"seen_in": [""] * len(cohort)})
+    table = pd.read_csv(file, dtype=str).set_index("participant_id")["part"]
+    return pd.DataFrame({"seen_in": table.reindex(cohort.ids).fillna("").to_numpy()})
+
+
 def top_connections(
     trained: TrainedRun, cohort: Cohort, n_top: int = 5, method: str | None = None, rois: pd.DataFrame | None = None
 ) -> pd.DataFrame:
@@ -100,7 +109,8 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
     DataFrame
         ``participant_id, p_<class> ..., predicted`` as :meth:`TrainedRun.table`; then the columns of
         :func:`~bnt.explain.intervals.prediction_intervals`, of :func:`member_spread` where there are several members,
-        of :meth:`~bnt.explain.outliers.TrainingProfile.compare`, and ``top_connections``.
+        of :meth:`~bnt.explain.outliers.TrainingProfile.compare`, ``seen_in`` (the run's part that a subject of this
+        name was in: predictions of training subjects are too good), and ``top_connections``.
     """
     table = trained.table(cohort)
     config = trained.config
@@ -118,6 +128,7 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
         parts.append(pd.DataFrame([empty] * len(table)))
     else:
         parts.append(profile.compare(cohort))
+    parts.append(seen_before(trained, cohort))
     if explain:
         parts.append(_explained(trained, cohort, explain, method))
     return pd.concat([part for part in parts if part is not None], axis=1)
