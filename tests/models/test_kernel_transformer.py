@@ -53,7 +53,18 @@ def test_the_decision_is_the_weighted_mean_of_the_two_parts():
         parts[model.share] = model.decision(test)
     np.testing.assert_allclose(parts[0.3], 0.7 * parts[0.0] + 0.3 * parts[1.0], atol=1e-12)
     np.testing.assert_array_equal(parts[0.0], create_model("multi-kernel", V, 2).fit(train, y).decision(test))
-    assert np.abs(parts[1.0]).max() <= 1.0  # a mean of targets of +1 and -1
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+def test_the_networks_expect_the_training_subjects_mean_target(n_classes: int):
+    train, y = people(45, max(n_classes, 2))
+    weight = np.where(y == 0, 3.0, 1.0)
+    target = 5.0 + 2.0 * y if n_classes == 1 else y
+    model = create_model("kernel-transformer", V, n_classes, share=1.0, **FAST).fit(train, target, weight)
+    found = np.average(model.decisions(train), axis=0, weights=weight)
+    wanted = target[:, None] if n_classes == 1 else np.stack([2.0 * (y == c) - 1.0 for c in range(n_classes)], 1)
+    wanted = wanted[:, 1:] if n_classes == 2 else wanted
+    np.testing.assert_allclose(found, np.average(wanted, axis=0, weights=weight), atol=1e-6)
 
 
 def test_without_networks_it_is_the_linear_path():

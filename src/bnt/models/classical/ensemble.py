@@ -13,13 +13,14 @@ import numpy as np
 
 from bnt.errors import BadInput
 from bnt.models.classical.calibration import Calibration
-from bnt.models.classical.checks import check_target, refuse_regression
+from bnt.models.classical.checks import check_target
+from bnt.models.classical.decisions import Decides
 from bnt.models.classical.kernel import gram
 from bnt.models.classical.linear import SVM, LinearModel, Ridge
 from bnt.models.inputs import Inputs
 
 
-class LinearEnsemble:
+class LinearEnsemble(Decides):
     """Tangent SVM, site-centred tangent ridge and site-centred Fisher z ridge, averaged.
 
     A subject of a site that training has not seen has the mean of all training subjects subtracted, as has everyone
@@ -92,23 +93,6 @@ class LinearEnsemble:
     def decisions(self, inputs: Inputs) -> np.ndarray:
         """Return the averaged decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
         return np.mean(list(self.member_decisions(inputs).values()), axis=0)
-
-    def decision(self, inputs: Inputs) -> np.ndarray:
-        """Return the decision value of two classes, (n,); positive values speak for class 1."""
-        if self.n_classes != 2:
-            raise BadInput(f"A model of {self.n_classes} classes has no single decision value: use predict_proba.")
-        return self.decisions(inputs)[:, 0]
-
-    def predict_proba(self, inputs: Inputs) -> np.ndarray:
-        """Return class probabilities, (n, C)."""
-        refuse_regression(self.n_classes)
-        return self.calibration.probabilities(self.decisions(inputs))
-
-    def predict(self, inputs: Inputs) -> np.ndarray:
-        """Return the most probable class, or the predicted target, (n,)."""
-        if self.n_classes == 1:
-            return self.decisions(inputs)[:, 0]
-        return self.predict_proba(inputs).argmax(axis=1)
 
     def coef(self) -> None:
         """Return None: the members live in two spaces; ask ``members[...]`` for theirs."""

@@ -12,7 +12,7 @@ penalties do not depend on the number of ROIs: ``C=1`` here is not ``C=1`` on ra
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,15 @@ from bnt.cohort.triangle import n_edges
 from bnt.errors import BadInput
 from bnt.models.classical import solvers
 from bnt.models.classical.calibration import Calibration, folds
-from bnt.models.classical.checks import check_positive, check_target, refuse_regression
+from bnt.models.classical.checks import check_positive, check_target
 from bnt.models.classical.confounds import adjusted
+from bnt.models.classical.decisions import Decides
 from bnt.models.classical.features import feature_map
 from bnt.models.classical.kernel import Centring, combine, gram, project, site_groups
 from bnt.models.inputs import Inputs
 
 
-class LinearModel(ABC):
+class LinearModel(Decides):
     """What the three have in common; a child gives the solver.
 
     Parameters
@@ -136,23 +137,6 @@ class LinearModel(ABC):
         assert self.weights is not None
         groups = site_groups(self.sites, sites, len(features))
         return project(features, self.weights) - self.offsets[groups] + self.intercept
-
-    def decision(self, inputs: Inputs) -> np.ndarray:
-        """Return the decision value of two classes, (n,); positive values speak for class 1."""
-        if self.n_classes != 2:
-            raise BadInput(f"A model of {self.n_classes} classes has no single decision value: use predict_proba.")
-        return self.decisions(inputs)[:, 0]
-
-    def predict_proba(self, inputs: Inputs) -> np.ndarray:
-        """Return class probabilities, (n, C)."""
-        refuse_regression(self.n_classes)
-        return self.calibration.probabilities(self.decisions(inputs))
-
-    def predict(self, inputs: Inputs) -> np.ndarray:
-        """Return the most probable class, or the predicted target, (n,)."""
-        if self.n_classes == 1:
-            return self.decisions(inputs)[:, 0]
-        return self.predict_proba(inputs).argmax(axis=1)
 
     def coef(self) -> np.ndarray | None:
         """Return the weight of each edge in the model's space, (E,), or (C, E) for more than two classes.

@@ -16,7 +16,8 @@ import numpy as np
 from bnt.errors import BadInput
 from bnt.models.classical import solvers
 from bnt.models.classical.calibration import Calibration, folds
-from bnt.models.classical.checks import check_positive, check_target, refuse_regression
+from bnt.models.classical.checks import check_positive, check_target
+from bnt.models.classical.decisions import Decides
 from bnt.models.classical.kernel import Centring, combine, gram, project, site_groups
 from bnt.models.classical.views import View, views_of
 from bnt.models.inputs import Inputs
@@ -24,7 +25,7 @@ from bnt.models.inputs import Inputs
 LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
 
 
-class MultiKernel:
+class MultiKernel(Decides):
     """Ridge regression on the average of normalised kernels, two for each view.
 
     A subject of a site that training has not seen has the mean of all training subjects subtracted in both.
@@ -182,23 +183,6 @@ class MultiKernel:
                 lengths = np.sqrt(np.einsum("nf,nf->n", centred, centred, dtype=np.float64))
                 total += project(centred, weights) / np.maximum(lengths, LEAST_LENGTH)[:, None]
         return total
-
-    def decision(self, inputs: Inputs) -> np.ndarray:
-        """Return the decision value of two classes, (n,); positive values speak for class 1."""
-        if self.n_classes != 2:
-            raise BadInput(f"A model of {self.n_classes} classes has no single decision value: use predict_proba.")
-        return self.decisions(inputs)[:, 0]
-
-    def predict_proba(self, inputs: Inputs) -> np.ndarray:
-        """Return class probabilities, (n, C)."""
-        refuse_regression(self.n_classes)
-        return self.calibration.probabilities(self.decisions(inputs))
-
-    def predict(self, inputs: Inputs) -> np.ndarray:
-        """Return the most probable class, or the predicted target, (n,)."""
-        if self.n_classes == 1:
-            return self.decisions(inputs)[:, 0]
-        return self.predict_proba(inputs).argmax(axis=1)
 
     def coef(self) -> None:
         """Return None: normalising makes the weight of an edge depend on the subject."""

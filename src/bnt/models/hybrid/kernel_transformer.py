@@ -9,19 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.models.classical.checks import check_target, refuse_regression
+from bnt.models.classical.calibration import Calibration
+from bnt.models.classical.checks import check_target
 from bnt.models.classical.covariances import unpack
+from bnt.models.classical.decisions import Decides
 from bnt.models.classical.multi_kernel import MultiKernel
+from bnt.models.classical.solvers import signs
 from bnt.models.hybrid.members import Schedule, make_network, member_decisions, train_member
 from bnt.models.inputs import Inputs
 
 
-class KernelTransformer:
+class KernelTransformer(Decides):
     """A linear path that is solved and networks that are trained, averaged in one unit.
 
     The linear path is :class:`bnt.models.classical.MultiKernel`. On each of its views, ``n_members`` small Transformers
     (:mod:`bnt.models.hybrid.members`) are trained; each expects a target of +1 or -1, as ridge regression does, so that
-    a plain weighted mean of both is meaningful. Probabilities are those of the linear path's calibration.
+    a plain weighted mean of both is meaningful. The networks' mean over the training subjects is set to that of the
+    target, as an intercept does. Probabilities are those of the linear path's calibration.
 
     Parameters
     ----------
@@ -78,6 +82,7 @@ class KernelTransformer:
             self._spread = float(np.sqrt(np.average((target - self._center) ** 2, weights=weight))) or 1.0
             target = (target - self._center) / self._spread
         self.networks, self.scales = {}, {}
+        total = np.zeros((len(target), 1 if self.n_classes <= 2 else self.n_classes))
         for k, (name, part) in enumerate(features.items()):
             deviations = part - self.linear.means[name][0]
             sd = np.sqrt(np.average(np.mean(deviations**2, axis=1), weights=weight))
@@ -85,9 +90,12 @@ class KernelTransformer:
             matrices = self._matrices(name, part)
             for member in range(self.n_members):
                 seed = self.seed * 1000 + k * 100 + member
-                self.networks[f"{name}.{member}"] = train_member(
-                    matrices, target, weight, self.n_classes, self.schedule, seed
-                )
+                network = train_member(matrices, target, weight, self.n_classes, self.schedule, seed)
+                self.networks[f"{name}.{member}"] = network
+                total += member_decisions(network, matrices, self.n_classes)
+        wanted = target[:, None] if self.n_classes == 1 else signs(target, self.n_classes)
+        missing = wanted - total / max(len(self.networks), 1)
+        self._shift = np.average(missing, axis=0, weights=weight)
         return self
 
     def _matrices(self, name: str, features: np.ndarray) -> Tensor:
@@ -112,25 +120,13 @@ class KernelTransformer:
             matrices = self._matrices(name, part)
             for member in range(self.n_members):
                 total += member_decisions(self.networks[f"{name}.{member}"], matrices, self.n_classes)
-        trained = total / len(self.networks) * self._spread + self._center
+        trained = (total / len(self.networks) + self._shift) * self._spread + self._center
         return (1.0 - self.share) * solved + self.share * trained
 
-    def decision(self, inputs: Inputs) -> np.ndarray:
-        """Return the decision value of two classes, (n,); positive values speak for class 1."""
-        if self.n_classes != 2:
-            raise BadInput(f"A model of {self.n_classes} classes has no single decision value: use predict_proba.")
-        return self.decisions(inputs)[:, 0]
-
-    def predict_proba(self, inputs: Inputs) -> np.ndarray:
-        """Return class probabilities, (n, C)."""
-        refuse_regression(self.n_classes)
-        return self.linear.calibration.probabilities(self.decisions(inputs))
-
-    def predict(self, inputs: Inputs) -> np.ndarray:
-        """Return the most probable class, or the predicted target, (n,)."""
-        if self.n_classes == 1:
-            return self.decisions(inputs)[:, 0]
-        return self.predict_proba(inputs).argmax(axis=1)
+    @property
+    def calibration(self) -> Calibration:  # type: ignore[override]
+        """The linear path's: both parts are in its unit."""
+        return self.linear.calibration
 
     def coef(self) -> None:
         """Return None: there is no weight of an edge."""
@@ -141,7 +137,7 @@ class KernelTransformer:
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return what was learned as plain arrays."""
         state = {f"linear.{key}": value for key, value in self.linear.state_dict().items()}
-        state["target"] = np.array([self._center, self._spread])
+        state |= {"target": np.array([self._center, self._spread]), "shift": self._shift}
         state |= {f"scale.{name}": value for name, value in self.scales.items()}
         for name, network in self.networks.items():
             state |= {f"network.{name}.{key}": value.numpy() for key, value in network.state_dict().items()}
@@ -156,6 +152,7 @@ class KernelTransformer:
 
         self.linear.load_state_dict(under("linear."))
         self._center, self._spread = (float(value) for value in arrays["target"])
+        self._shift = arrays["shift"]
         self.scales = under("scale.")
         self.networks = {}
         for view in self.linear.views:
