@@ -33,7 +33,7 @@ def take_apart(train: Inputs, y: np.ndarray, test: Inputs, truth: np.ndarray, me
     model = create_model("kernel-transformer", train_rois(train), 2, n_members=members).fit(train, y)
     seconds = time.process_time() - started
     features = model.linear.features_of(test)
-    decisions = {"linear-ensemble": base, "multi-kernel": model.linear.decisions_of(features, test.sites)[:, 0]}
+    decisions = {"linear-ensemble": base, "multi-kernel": model.linear.decisions_of(features)[:, 0]}
     trained = {}
     for name, network in model.networks.items():
         matrices = model._matrices(name.rpartition(".")[0], features[name.rpartition(".")[0]])

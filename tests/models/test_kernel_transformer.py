@@ -134,3 +134,13 @@ def test_any_number_of_rois_has_heads_that_divide_it(n_rois: int):
 def test_options_out_of_range_are_refused(options: dict[str, float]):
     with pytest.raises(BadInput, match=next(iter(options))):
         create_model("kernel-transformer", V, 2, **options)
+
+
+def test_features_that_do_not_fit_into_memory_are_made_anew_to_the_same_bits(monkeypatch: pytest.MonkeyPatch):
+    (train, y), (test, _) = people(30), people(9, seed=1)
+    kept = create_model("kernel-transformer", V, 2, **FAST).fit(train, y).decision(test)
+    monkeypatch.setattr("bnt.models.classical.views.KEPT_BYTES", 0)
+    model = create_model("kernel-transformer", V, 2, **FAST).fit(train, y)
+    features = model.linear.features_of(test)
+    assert features["lagged"] is not features["lagged"]
+    np.testing.assert_array_equal(model.decision(test), kept)

@@ -12,6 +12,7 @@ import numpy as np
 from bnt.cohort.triangle import n_edges
 from bnt.errors import BadInput
 from bnt.models.classical.covariances import from_correlations, from_series, pack, unpack
+from bnt.models.classical.kernel import combine
 from bnt.models.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ class TangentFeatures:
         """Fit the reference; subjects count by their weight."""
         self.edges.fit(inputs, weight)
         self.uses_series = inputs.series is not None
-        packed = self._packed(inputs).astype(np.float64)
-        self._set_reference(unpack((weight @ packed)[None] / weight.sum(), self.n_rois)[0])
+        mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
+        self._set_reference(unpack(mean, self.n_rois)[0])
         return self
 
     def _set_reference(self, reference: np.ndarray) -> None:

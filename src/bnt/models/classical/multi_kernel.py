@@ -9,6 +9,7 @@ chosen on data but the ridge's solution: the kernels have equal weights.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from bnt.models.classical.calibration import Calibration, folds
 from bnt.models.classical.checks import check_positive, check_target
 from bnt.models.classical.decisions import Decides
 from bnt.models.classical.kernel import Centring, combine, gram, project, site_groups
-from bnt.models.classical.views import View, views_of
+from bnt.models.classical.views import Features, View, views_of
 from bnt.models.inputs import Inputs
 
 LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
@@ -58,6 +59,8 @@ class MultiKernel(Decides):
         self.penalty, self.shrinkage = check_positive("penalty", penalty), shrinkage
         self.confounds = confounds
         self.views: dict[str, View] = {}
+        self.means: dict[str, np.ndarray] = {}  # of each view, of everyone and of each site
+        self.weights: dict[str, np.ndarray] = {}
 
     # -- fitting -----------------------------------------------------------------------------------
 
@@ -76,18 +79,24 @@ class MultiKernel(Decides):
         self.fit_features(self.fit_views(inputs, weight), inputs.sites, target, weight)
         return self
 
-    def fit_views(self, inputs: Inputs, weight: np.ndarray) -> dict[str, np.ndarray]:
+    def fit_views(self, inputs: Inputs, weight: np.ndarray) -> Features:
         """Fit the views and return their features."""
         self.views = views_of(self.n_rois, inputs.series is not None, self.shrinkage, self.confounds)
-        return {name: view.fit(inputs, weight).transform(inputs) for name, view in self.views.items()}
+        self.means, self.weights = {}, {}
+        for view in self.views.values():
+            view.fit(inputs, weight)
+        return Features(self.views, inputs)
 
     def fit_features(
-        self, features: dict[str, np.ndarray], sites: np.ndarray | None, target: np.ndarray, weight: np.ndarray
+        self, features: Mapping[str, np.ndarray], sites: np.ndarray | None, target: np.ndarray, weight: np.ndarray
     ) -> None:
         """Fit on the features of the views."""
-        products = [gram(part) for part in features.values()]
         everyone = np.arange(len(target))
         centrings = self._centrings(sites, weight)
+        products = []
+        for name, part in features.items():
+            products.append(gram(part))
+            self.means[name] = combine(part, centrings[1].averaging.T).astype(np.float32)  # (1 + sites, F)
         kernel, lengths = self._kernel(products, centrings, sites, everyone, everyone)
         dual, self.intercept = solvers.ridge(kernel, target, weight, self.n_classes, self.penalty)
         self._keep(features, centrings, sites, dual / len(lengths), lengths)
@@ -142,16 +151,14 @@ class MultiKernel(Decides):
 
     def _keep(
         self,
-        features: dict[str, np.ndarray],
+        features: Mapping[str, np.ndarray],
         centrings: list[Centring],
         sites: np.ndarray | None,
         dual: np.ndarray,
         lengths: list[np.ndarray],
     ) -> None:
-        """Turn the dual solution into weights of the features, and keep the means that are subtracted."""
+        """Turn the dual solution into weights of the features."""
         self.sites = centrings[1].names
-        self.means = {name: _average(part, centrings[1].averaging) for name, part in features.items()}
-        self.weights: dict[str, np.ndarray] = {}
         left = iter(lengths)
         for name, part in features.items():
             both = []
@@ -164,18 +171,18 @@ class MultiKernel(Decides):
 
     def decisions(self, inputs: Inputs) -> np.ndarray:
         """Return decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
-        return self.decisions_of(self.features_of(inputs), inputs.sites)
+        return self.decisions_of(self.features_of(inputs))
 
-    def features_of(self, inputs: Inputs) -> dict[str, np.ndarray]:
+    def features_of(self, inputs: Inputs) -> Features:
         """Return the features of each view."""
         if not self.views:
             raise BadInput("This model is not fitted yet: call fit, or load a state.")
-        return {name: view.transform(inputs) for name, view in self.views.items()}
+        return Features(self.views, inputs)
 
-    def decisions_of(self, features: dict[str, np.ndarray], sites: np.ndarray | None) -> np.ndarray:
+    def decisions_of(self, features: Features) -> np.ndarray:
         """Return decision values of features."""
-        n = len(next(iter(features.values())))
-        own = site_groups(self.sites, sites, n)
+        n = len(features.inputs)
+        own = site_groups(self.sites, features.inputs.sites, n)
         total = np.tile(self.intercept, (n, 1)).astype(np.float64)
         for name, part in features.items():
             for weights, groups in zip(self.weights[name], (np.zeros_like(own), own)):
@@ -226,8 +233,3 @@ def _groups(centring: Centring, sites: np.ndarray | None, rows: np.ndarray) -> n
 
 def _lengths(squares: np.ndarray) -> np.ndarray:
     return np.maximum(np.sqrt(np.maximum(squares, 0.0)), LEAST_LENGTH)
-
-
-def _average(features: np.ndarray, averaging: np.ndarray) -> np.ndarray:
-    """Return the mean feature vector of each group, (groups, F) float32."""
-    return combine(features, averaging.T).astype(np.float32)

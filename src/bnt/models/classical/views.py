@@ -6,6 +6,7 @@ the training subjects.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +17,10 @@ from bnt.errors import BadInput
 from bnt.models.classical.confounds import adjusted
 from bnt.models.classical.covariances import from_correlations, from_series, unpack
 from bnt.models.classical.features import EdgeFeatures, TangentFeatures, check_edges, project_to_tangent
+from bnt.models.classical.kernel import combine
 from bnt.models.inputs import Inputs
+
+KEPT_BYTES = 4 << 30  # ABIDE at 200 ROIs takes 0.4 GB
 
 
 class View(Protocol):
@@ -62,12 +66,15 @@ class ShrunkTangent:
     def fit(self, inputs: Inputs, weight: np.ndarray) -> ShrunkTangent:
         """Fit the mean edges and the reference."""
         correlations = self.edges.fit(inputs, weight).correlations(inputs)
-        there = (~self._missing(correlations)).astype(np.float64)
-        total = weight @ there
-        self.mean_edges = (weight @ (correlations * there)) / np.maximum(total, 1e-300)
-        self.mean_edges[total <= 0] = 0.0  # a region that no training subject has
-        mean = (weight @ self._packed(inputs).astype(np.float64)) / weight.sum()
-        self._set_reference(unpack(mean[None], self.n_rois))
+        total, summed = np.zeros((2, correlations.shape[1]))
+        for rows in _few(len(correlations)):
+            part = correlations[rows]
+            there = ~self._missing(part)
+            total += weight[rows] @ there
+            summed += weight[rows] @ (part * there)
+        self.mean_edges = summed / np.maximum(total, 1e-300)  # 0 for a region that no training subject has
+        mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
+        self._set_reference(unpack(mean, self.n_rois))
         return self
 
     def _set_reference(self, reference: np.ndarray) -> None:
@@ -77,16 +84,17 @@ class ShrunkTangent:
     def _missing(self, correlations: np.ndarray) -> np.ndarray:
         """Return which edges end in a region without a signal, (n, E)."""
         low, high = endpoints(self.n_rois)
-        absent = np.empty((len(correlations), self.n_rois), dtype=bool)
-        for start in range(0, len(absent), 64):
-            part = slice(start, start + 64)
-            absent[part] = (square(correlations[part], 0.0) == 0).all(axis=2)
+        absent = (square(correlations, 0.0) == 0).all(axis=2)
         return absent[:, low] | absent[:, high]
 
     def _packed(self, inputs: Inputs) -> np.ndarray:
         correlations = self.edges.correlations(inputs)
-        filled = np.where(self._missing(correlations), self.mean_edges.astype(np.float32), correlations)
-        return from_correlations(filled, self.shrinkage, self.n_rois)
+        mean = self.mean_edges.astype(np.float32)
+        out = np.empty((len(correlations), correlations.shape[1] + self.n_rois), dtype=np.float32)
+        for rows in _few(len(correlations)):
+            filled = np.where(self._missing(correlations[rows]), mean, correlations[rows])
+            out[rows] = from_correlations(filled, self.shrinkage, self.n_rois)
+        return out
 
     def transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, E + V) float32."""
@@ -128,6 +136,42 @@ class Lagged:
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take nothing."""
+
+
+def _few(n: int) -> Iterator[slice]:
+    """Yield slices of a few subjects, so that their square matrices are few."""
+    for start in range(0, n, 64):
+        yield slice(start, start + 64)
+
+
+class Features(Mapping[str, np.ndarray]):
+    """The features of each view: kept up to :data:`KEPT_BYTES`, made anew each time they are asked for beyond that.
+
+    Parameters
+    ----------
+    views : dict of name to View
+        Fitted.
+    inputs : Inputs
+    """
+
+    def __init__(self, views: dict[str, View], inputs: Inputs) -> None:
+        self.views, self.inputs, self.left = views, inputs, KEPT_BYTES
+        self._kept: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._kept:
+            return self._kept[name]
+        found = self.views[name].transform(self.inputs)
+        if found.nbytes <= self.left:
+            self._kept[name] = found
+            self.left -= found.nbytes
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.views)
+
+    def __len__(self) -> int:
+        return len(self.views)
 
 
 def views_of(n_rois: int, has_series: bool, shrinkage: float, confounds: str = "") -> dict[str, View]:

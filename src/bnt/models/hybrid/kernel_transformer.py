@@ -112,7 +112,7 @@ class KernelTransformer(Decides):
     def decisions(self, inputs: Inputs) -> np.ndarray:
         """Return decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
         features = self.linear.features_of(inputs)
-        solved = self.linear.decisions_of(features, inputs.sites)
+        solved = self.linear.decisions_of(features)
         if not self.networks:
             return solved
         total = np.zeros_like(solved)
