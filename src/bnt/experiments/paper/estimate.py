@@ -81,7 +81,7 @@ def announce(plan: Plan, study: Study) -> float:
     at_once = max(1, min(plan.jobs, len(todo)))
     seconds = total / at_once
     early = ", less where training stops early" if plan.recipe.patience else ""
-    plain = f", and {classical} of classical models (seconds to minutes each)" if classical else ""
+    plain = f", and {classical} of models without epochs (seconds to minutes each)" if classical else ""
     plan.say(
         f"{len(todo)} of {len(study.jobs())} runs to do ({plan.recipe.epochs} epochs at most), {at_once} at a time: "
         f"{steps:,} training steps, about {duration(seconds)} at the speed just measured{early}{plain}."
