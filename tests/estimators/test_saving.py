@@ -9,7 +9,9 @@ from sklearn.utils.validation import NotFittedError
 
 import bnt
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor
+from bnt.cli.main import main
 from bnt.errors import BadInput
+from bnt.training.recipe import find_recipe
 from bnt.training.trained import TrainedRun
 
 
@@ -93,3 +95,19 @@ def test_saving_needs_a_fit_and_an_empty_place(cohort, y, tiny, tmp_path):
     clf.save(tmp_path / "clf", overwrite=True)
     with pytest.raises(BadInput, match="not a run"):
         BrainNetworkClassifier.load(tmp_path / "nothing")
+
+
+def test_a_network_with_centred_inputs_comes_back(cohort, y, tiny, tmp_path):
+    recipe = find_recipe("default", inputs="centred", epochs=2)
+    clf = BrainNetworkClassifier(**tiny | {"recipe": recipe}).fit(cohort, y)
+    loaded = BrainNetworkClassifier.load(clf.save(tmp_path / "clf"))
+    np.testing.assert_array_equal(loaded.predict_proba(cohort), clf.predict_proba(cohort))
+
+
+def test_the_command_predicts_with_a_saved_estimator(cohort, y, tmp_path):
+    folder = BrainNetworkClassifier("svm").fit(cohort, y).save(tmp_path / "clf")
+    cohort.save(tmp_path / "cohort")
+    assert main(["predict", str(folder), str(tmp_path / "cohort"), "--out", str(tmp_path / "p.csv")]) == 0
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert len(table) == len(cohort)
+    assert table["interval_from"].str.startswith("not available").all()

@@ -67,3 +67,15 @@ def test_bad_input_ends_with_2_and_writes_nothing(cohort_folder, tmp_path, capsy
     assert compare(cohort_folder, tmp_path / "study", "--models", "svm", "--reference", "ridge") == 2
     assert not (tmp_path / "study").exists()
     assert capsys.readouterr().err.count("\n") == 2
+
+
+@pytest.mark.parametrize("words", ["--split-seed -1", "--seeds -1", "--splits 0", "--device cuda:9"])
+def test_numbers_and_devices_that_cannot_be_are_one_sentence(cohort_folder, tmp_path, capsys, words):
+    assert compare(cohort_folder, tmp_path / "study", "--models", "svm", *words.split()) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "study").exists()
+
+
+def test_reproduce_refuses_no_threads(cohort_folder, tmp_path, capsys):
+    assert main(["reproduce", "table1", str(cohort_folder), "--threads", "0", "--out", str(tmp_path / "t")]) == 2
+    assert "--threads is 0" in capsys.readouterr().err

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from small_studies import LOGISTIC, make_study, tiny, weights
 
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.experiments.job import Job, Variant
-from bnt.experiments.results import pooled_predictions, run_table, write_tables
+from bnt.experiments.results import pooled_predictions, run_table, shared_runs, write_tables
 from bnt.experiments.statistics import delong, paired_test
 from bnt.experiments.study import folder_name
 
@@ -148,3 +149,46 @@ def test_a_damaged_report_is_named(copy):
 def test_an_unknown_reference_is_refused(whole):
     with pytest.raises(BadInput, match="no finished variant 'svm'"):
         write_tables(whole, "svm")
+
+
+def test_splits_of_another_seed_are_refused(cohort, copy):
+    study = make_study(copy, cohort, [Variant("svm", "svm")])
+    study.splits = [(name.replace(":0:", ":1:"), split) for name, split in study.splits]
+    with pytest.raises(BadInput, match="another one: choose another --out"):
+        study.run()
+
+
+def test_other_labels_or_sites_under_the_same_names_are_refused(cohort, copy):
+    for column in ("diagnosis", "site"):
+        study = make_study(copy, cohort, [Variant("svm", "svm")])
+        people = cohort.participants.copy()
+        people[column] = people[column].to_numpy()[::-1]
+        study.cohort = Cohort(cohort.connectomes, people, timeseries=cohort.timeseries, path=cohort.path)
+        with pytest.raises(BadInput, match="data_sha256"):
+            study.run()
+
+
+def test_another_positive_class_is_refused(cohort, copy):
+    study = make_study(copy, cohort, [Variant("svm", "svm")], positive="0")
+    with pytest.raises(BadInput, match="positive"):
+        study.run()
+
+
+def test_a_run_of_another_split_is_not_counted(copy):
+    file = next(copy.glob("runs/*/report.json"))
+    report = json.loads(file.read_text())
+    file.write_text(json.dumps(report | {"split": "site-stratified:1:split0"}))
+    assert len(run_table(copy)) == 3
+
+
+def test_pooled_tests_use_the_runs_that_both_models_have(cohort, copy):
+    make_study(copy, cohort, [LOGISTIC], n_splits=4).run(n_processes=2)
+    runs = run_table(copy)
+    assert runs["variant"].value_counts().to_dict() == {"logistic": 4, "bnt": 2}
+    found = write_tables(copy, "logistic")[2].iloc[0]
+    both = shared_runs(runs, "bnt", "logistic")
+    assert both["variant"].value_counts().to_dict() == {"logistic": 2, "bnt": 2}
+    mine, theirs = (pooled_predictions(copy, both, v).set_index("participant_id") for v in ("logistic", "bnt"))
+    test = delong(mine["label"] == 1, theirs.loc[mine.index, "p_1"], mine["p_1"])
+    assert found["p_delong"] == pytest.approx(test.p)
+    assert found["n_subjects"] == len(mine)

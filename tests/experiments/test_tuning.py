@@ -195,3 +195,23 @@ def test_variants_keep_their_own_options_when_tuned(cohort, tmp_path):
     found = Tuning(tmp_path, cohort, "diagnosis", Variant("r", "ridge", {"shrinkage": 0.1}), splits)
     trial = found._trial(*found.inner.splits[0], 0, {"penalty": 10.0})
     assert trial.job.variant.options == {"shrinkage": 0.1, "penalty": 10.0}
+
+
+def test_a_split_that_was_tested_keeps_its_setting_when_a_better_one_is_found(make_tuning, monkeypatch):
+    first = make_tuning()
+    first.run(n_processes=2)
+    chosen = pd.read_csv(first.folder / "chosen.csv")
+    # Read again, the trials would be scored the other way round.
+    real = tuning_module.score_of
+    monkeypatch.setattr(tuning_module, "score_of", lambda report: -real(report))
+    again = make_tuning()
+    assert again.run(n_processes=2) == {}
+    assert pd.read_csv(again.folder / "chosen.csv")["setting"].tolist() == chosen["setting"].tolist()
+
+
+def test_a_folder_of_another_study_is_refused(make_tuning, tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"a study of bnt compare"):
+        make_tuning().run()
+    assert (tmp_path / "study" / "study.json").read_text() == "{}"

@@ -122,3 +122,10 @@ def test_the_glass_brain_shows_the_strongest_edges():
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     # The top edges are (0, 3) and (1, 2): all four ROIs, three networks.
     assert names == ["Visual", "Limbic", "Default"]
+
+
+@pytest.mark.parametrize("where", ["", "nowhere/p.csv"])
+def test_predict_refuses_a_place_that_cannot_be_written_before_it_predicts(svm, cohort, tmp_path, capsys, where):
+    assert main(["predict", str(svm.folder), str(cohort.path), "--out", str(tmp_path / where)]) == 2
+    assert "give a file to write" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

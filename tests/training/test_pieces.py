@@ -138,3 +138,11 @@ def test_models_may_set_fields_of_the_default_recipe_only():
 def test_recipe_fields_of_another_type_are_refused_in_a_sentence(field, value):
     with pytest.raises(BadInput, match=f"Recipe: {field} is {value!r}, it must be"):
         find_recipe("default", **{field: value})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"inputs": "centered"}, {"select": "lst"}, {"reduction": "median"}, {"patience": -1}, {"min_steps": -5}]
+)
+def test_words_and_numbers_that_mean_nothing_are_refused(wrong):
+    with pytest.raises(BadInput, match=next(iter(wrong))):
+        find_recipe("default", **wrong)

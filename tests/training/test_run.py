@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.training import checkpoint as checkpoint_module
 from bnt.training.config import read_config, write_toml
@@ -251,3 +253,59 @@ def test_the_positive_class_can_be_named(small_cohort, split):
 def test_what_differs_is_named_when_another_run_is_there(finished, small_cohort, split):
     with pytest.raises(BadInput, match="its seed is 3, not 9"):
         train_run(small_cohort, split, config_of(small_cohort, split, seed=9), finished, resume=True)
+
+
+def test_a_run_of_another_edition_of_its_model_is_not_predicted_with(finished, tmp_path):
+    copy = Path(shutil.copytree(finished, tmp_path / "run"))
+    config = read_config(copy)
+    (copy / "config.toml").write_text(write_toml(replace(config, revision=config.revision + 1).to_dict()))
+    with pytest.raises(BadInput, match="edition"):
+        TrainedRun(copy)
+
+
+def test_what_is_learned_from_is_in_the_digest(small_cohort, split):
+    def digest_of(**changes):
+        people = small_cohort.participants.assign(**{k: v for k, v in changes.items() if k != "series"})
+        series = changes.get("series", list(small_cohort.timeseries))
+        return config_of(Cohort(small_cohort.connectomes, people, timeseries=series), split).digest()
+
+    flipped = small_cohort.participants["diagnosis"].to_numpy().copy()
+    flipped[[0, 1]] = flipped[[1, 0]]
+    same = digest_of()
+    assert digest_of() == same
+    assert digest_of(score=0.0) == same  # a column that nobody reads
+    assert digest_of(diagnosis=flipped) != same
+    assert digest_of(site="A") != same
+    assert digest_of(series=[2 * one for one in small_cohort.timeseries]) != same
+
+
+def test_a_device_or_seed_that_is_not_there_is_refused(small_cohort, split):
+    for bad, words in (({"device": "cuda:7"}, "finds"), ({"device": "tpu"}, "no device"), ({"seed": -1}, "seed is -1")):
+        with pytest.raises(BadInput, match=words):
+            config_of(small_cohort, split, **bad)
+
+
+def test_a_folder_with_only_a_half_written_file_can_be_used(small_cohort, split, tmp_path):
+    (tmp_path / "config.toml.tmp").write_text("model =")
+    recipe = replace(RECIPE, epochs=1, n_members=1, refit=False)
+    train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path, resume=True)
+    assert (tmp_path / "DONE").is_file()
+
+
+def test_training_without_validation_makes_as_many_steps_as_asked_and_ends_at_the_last_rate(
+    small_cohort, split, tmp_path
+):
+    recipe = replace(RECIPE, epochs=1, min_steps=20, n_members=1, select="last", refit=True, lr_end=1e-5)
+    result = train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path / "run")
+    lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) * (46 // 8) >= 20
+    assert lines[-1]["lr"] == pytest.approx(1e-5)
+
+
+def test_a_refit_never_goes_past_the_end_of_its_schedule(small_cohort, split, tmp_path):
+    # 36 subjects make 4 steps an epoch, 46 make 5: the same min_steps are fewer epochs in the refit
+    recipe = replace(RECIPE, epochs=1, min_steps=40, n_members=1, select="best", refit=True, patience=0, lr_end=1e-5)
+    result = train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path / "run")
+    lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["lr"] for line in lines if line["stage"].endswith("refit")]
+    assert rates == sorted(rates, reverse=True)

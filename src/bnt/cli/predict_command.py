@@ -48,6 +48,8 @@ def run(options: Options) -> None:
 
     if options.top < 1:
         raise BadInput(f"--top is {options.top}: give a number of connections from 1.")
+    if options.out is not None and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
+        raise BadInput(f"--out {options.out} is a folder, or in a folder that is not there: give a file to write.")
     trained = TrainedRun(options.run)
     n_top = options.top if options.explain else 0
     if (options.source / "cohort.json").is_file():
@@ -81,5 +83,8 @@ def run(options: Options) -> None:
     if options.out is None:
         print(text, end="")
     else:
-        write_atomic(options.out, text)
+        try:
+            write_atomic(options.out, text)
+        except OSError as error:
+            raise BadInput(f"{options.out} cannot be written: {error.strerror}.") from error
         print(f"{len(table)} subjects in {options.out}")

@@ -74,9 +74,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Reproduce and print the table."""
-    import os
-
     from bnt.cli.board import Board
+    from bnt.cli.compare_command import process_count
     from bnt.cli.typed import typed
     from bnt.cli.values import parse_settings
     from bnt.cohort import load_cohort
@@ -100,7 +99,7 @@ def run(options: Options) -> int:
         changes=parse_settings(options.change, "--change"),
         model=options.model,
         only=options.only,
-        jobs=options.jobs or max(1, len(os.sched_getaffinity(0)) // options.threads),
+        jobs=process_count(options.jobs, options.threads),
         threads=options.threads,
         device=options.device,
         engine=options.engine,

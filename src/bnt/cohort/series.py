@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 
 import numpy as np
 
@@ -39,6 +40,13 @@ class Series(Sequence[np.ndarray]):
     def select(self, rows: np.ndarray) -> Series:
         """Return the series of some subjects; nothing is copied."""
         return Series(self.stacked, self.starts[rows], self.lengths[rows])
+
+    def digest(self) -> str:
+        """Return a digest of the lengths and of everyone's first and last volume: cheap, and changed by any change."""
+        found = sha256(np.asarray(self.lengths, dtype=np.int64).tobytes())
+        for one in self:
+            found.update(np.ascontiguousarray(one[[0, -1]] if len(one) else one, dtype=np.float32).tobytes())
+        return found.hexdigest()
 
     def __repr__(self) -> str:
         span = f"{self.lengths.min()}-{self.lengths.max()}" if len(self) else "no"

@@ -123,6 +123,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             threads=self.threads or torch.get_num_threads(),
             device=self.device,
             data_sha256=data_digest(cohort),
+            revision=find_entry(self.model).revision,
             n_rois=layout.n_rois,
             kind=layout.kind,
             diagonal=layout.diagonal,

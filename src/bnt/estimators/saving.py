@@ -20,6 +20,7 @@ from bnt.estimators.layout import Layout
 from bnt.models import create_model, find_entry
 from bnt.training.checkpoint import save_tensors
 from bnt.training.config import write_toml
+from bnt.training.network import build
 from bnt.training.recipe import Recipe
 from bnt.training.trained import TrainedRun
 
@@ -110,8 +111,8 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 def _member(config: Any, state: dict[str, torch.Tensor]) -> Any:
-    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     if find_entry(config.model).family == "network":
-        return restored(model.to(config.device), state)
+        return restored(build(config), state)
+    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     model.load_state_dict({k: v.numpy() for k, v in state.items()})
     return model

@@ -8,7 +8,7 @@ from typing import Any
 
 from bnt.errors import BadInput
 
-FIXED = ("label", "protocol", "kind", "n_subjects", "n_rois")
+FIXED = ("label", "protocol", "kind", "n_subjects", "n_rois", "data_sha256", "task", "positive")
 
 
 def merged(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def merged(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
 
 def _variants(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     for key in FIXED:
-        if old[key] != new[key]:
+        if key in old and old[key] != new[key]:
             raise BadInput(f"{folder} is a study with {key} = {old[key]!r}, not {new[key]!r}: choose another --out.")
     found = {variant["name"]: variant for variant in old["variants"]}
     for variant in new["variants"]:
@@ -54,6 +54,11 @@ def _splits(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str,
         if found.get(name, ("", ""))[1] not in ("", digest):
             raise BadInput(f"{folder} has a split {name!r} of other subjects: choose another --out.")
         found[name] = (size, digest)
+    short: dict[str, str] = {}
+    for name in found:
+        other = short.setdefault(name.rpartition(":")[2], name)
+        if other != name:
+            raise BadInput(f"{folder} has a split {other!r}, and {name!r} is another one: choose another --out.")
     return {
         "splits": list(found),
         "split_sizes": [size for size, _ in found.values()],

@@ -54,6 +54,8 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                 if not (run / "DONE").is_file():
                     continue
                 report = read_report(run)
+                if report["split"] != split:
+                    continue
                 test = {k: v for k, v in report["test"].items() if k in METRICS + SCORES}
                 rows.append(
                     {
@@ -110,6 +112,13 @@ def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
         }
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def shared_runs(runs: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
+    """Return the runs on splits and seeds that both variants have: an average over more runs is a better predictor."""
+    keys = pd.MultiIndex.from_frame(runs[["split", "seed"]])
+    both = keys[runs["variant"] == one].intersection(keys[runs["variant"] == other])
+    return runs[keys.isin(both)]
 
 
 def pooled_predictions(folder: str | Path, runs: pd.DataFrame, variant: str) -> pd.DataFrame:
@@ -171,7 +180,6 @@ def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str, n_p
     metric = score_name(runs)
     scores = per_split(runs, metric)
     ratio = overlap(runs)
-    mine = pooled_predictions(folder, runs, reference)
     rows = []
     for variant in runs["variant"].unique():
         if variant == reference:
@@ -191,7 +199,11 @@ def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str, n_p
             "p_corrected": corrected.p,
             "p_plain": plain.p,
         }
-        rows.append(row | _on_subjects(mine, pooled_predictions(folder, runs, variant), n_permutations))
+        if len(pair):
+            shared = shared_runs(runs, variant, reference)
+            mine, theirs = (pooled_predictions(folder, shared, name) for name in (reference, variant))
+            row |= _on_subjects(mine, theirs, n_permutations)
+        rows.append(row)
     table = pd.DataFrame(rows)
     for column in ("p_corrected", "p_plain", "p_delong", "p_permutation"):
         if column in table:

@@ -115,13 +115,18 @@ class Study:
 
     def description(self) -> dict[str, Any]:
         """Return what the study is, as plain data."""
+        from bnt.training.run import data_digest
+
         parts = [[self.cohort.ids[np.asarray(part)].tolist() for part in split] for _, split in self.splits]
         return {
             "cohort": str(self.cohort.path),
             "n_subjects": len(self.cohort),
             "n_rois": self.cohort.n_rois,
             "kind": self.cohort.kind,
+            "data_sha256": data_digest(self.cohort, self.label),
             "label": self.label,
+            "task": self.task,
+            "positive": self.positive,
             "protocol": self.protocol,
             "splits": [name for name, _ in self.splits],
             "split_sizes": [[len(part) for part in split] for split in parts],

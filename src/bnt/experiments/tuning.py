@@ -20,10 +20,10 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
-from bnt.experiments.engine import Outcome, Watcher, run_jobs
+from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
 from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
-from bnt.experiments.results import read_report, run_table, write_tables
+from bnt.experiments.results import read_report, read_study, run_table, write_tables
 from bnt.experiments.searches import Search, make_search
 from bnt.experiments.study import Study
 from bnt.experiments.tuning_grids import Setting, setting_name
@@ -129,6 +129,8 @@ class Tuning:
 
         Given again after any interruption it ends at the same numbers: each finished trial is read, not run.
         """
+        if (self.folder / "study.json").is_file() and "search" not in read_study(self.folder):
+            raise BadInput(f"{self.folder} holds a study of bnt compare: choose another --out.")
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
             (self.folder / "trials" / "runs").mkdir(parents=True, exist_ok=True)
@@ -180,9 +182,13 @@ class Tuning:
         return trial
 
     def _choose(self) -> dict[str, Trial]:
-        """Return the best trial of each split on validation; the earliest on ties."""
-        chosen: dict[str, Trial] = {}
-        for trial in self.trials:
+        """Return the best trial of each split on validation; the earliest on ties.
+
+        A split that was tested before keeps the setting it was tested with, even if a better one was found since: the
+        test part is scored once.
+        """
+        chosen = self._tested()
+        for trial in [t for t in self.trials if t.split not in chosen]:
             best = chosen.get(trial.split)
             if np.isfinite(trial.score) and (best is None or trial.score > best.score):
                 chosen[trial.split] = trial
@@ -190,6 +196,23 @@ class Tuning:
             why = next((f" ({t.reason})" for t in self.trials if t.reason), "")
             raise BadInput(f"No trial of {self.base.name} could be scored{why}.")
         return chosen
+
+    def _tested(self) -> dict[str, Trial]:
+        """Return the trial whose setting a split was tested with already."""
+        from bnt.training.config import read_config
+
+        found: dict[str, Trial] = {}
+        for name, split in self.study.splits:
+            tuned = self.study.job(self.study.variants[0], name, split, self.seed)
+            if not is_done(tuned):
+                continue
+            digest = read_config(Path(tuned.folder)).digest()
+            for trial in self.trials:
+                if trial.split == name and np.isfinite(trial.score):
+                    job = replace(tuned, variant=with_setting(tuned.variant, trial.setting, tuned.variant.name))
+                    if configure(job, self.study.cohort)[1].digest() == digest:
+                        found.setdefault(name, trial)
+        return found
 
     def _finals(self, chosen: dict[str, Trial]) -> list[Job]:
         """Return the runs that are tested: the chosen setting of each split and, beside it, the model as it is."""

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
+from bnt.explain.opening import keeps_no_subjects
 from bnt.training.config import RunConfig
 from bnt.training.task import Task
 
@@ -33,8 +34,13 @@ class CalibrationSubjects:
     truth: np.ndarray
 
     @classmethod
-    def of(cls, folder: Path, config: RunConfig) -> CalibrationSubjects:
-        """Read a run's validation part, or its test part where the model was refitted on validation."""
+    def of(cls, folder: Path, config: RunConfig) -> CalibrationSubjects | None:
+        """Read a run's validation part, or its test part where the model was refitted on validation.
+
+        None of a saved estimator, which keeps no subjects.
+        """
+        if keeps_no_subjects(folder):
+            return None
         part = "test" if config.recipe.refit else "validation"
         try:
             table = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str})
@@ -98,13 +104,16 @@ def conformal_quantile(scores: np.ndarray, level: float = LEVEL) -> float:
 
 
 def prediction_intervals(
-    task: Task, ids: np.ndarray, predicted: np.ndarray, calibration: CalibrationSubjects, level: float = LEVEL
+    task: Task, ids: np.ndarray, predicted: np.ndarray, calibration: CalibrationSubjects | None, level: float = LEVEL
 ) -> pd.DataFrame:
     """Return columns for a table of predictions, one row a subject.
 
     Two classes: ``low`` and ``high`` of the last class' probability. Classes: ``classes_90``, the set that holds the
-    true one for 90 % of new subjects. A score: ``low`` and ``high`` that hold 90 %. ``interval_from`` says of whom.
+    true one for 90 % of new subjects. A score: ``low`` and ``high`` that hold 90 %. ``interval_from`` says of whom,
+    and why there is no interval where nobody was held out.
     """
+    if calibration is None:
+        return pd.DataFrame({"interval_from": ["not available: no held-out subjects were kept"] * len(ids)})
     rows = []
     for name, values in zip(ids.tolist(), predicted):
         others = calibration.without(name)

@@ -88,6 +88,11 @@ def outputs(
         start += len(batch.x)
 
 
+def keeps_no_subjects(folder: Path) -> bool:
+    """Whether this is a saved estimator: weights without the subjects they were learned from."""
+    return (folder / "estimator.json").is_file()
+
+
 def part_ids(folder: Path, part: str) -> np.ndarray:
     """Return the participants of one part of a run's split."""
     try:
@@ -106,8 +111,11 @@ def part_rows(folder: Path, cohort: Cohort, part: str) -> np.ndarray:
 def training_part(folder: Path, config: RunConfig, cohort: Cohort | None = None) -> tuple[Cohort, np.ndarray] | None:
     """Return where a run's training subjects are: in the cohort given, or in the one it was trained on.
 
-    None where neither holds them all any more. A refitted run was trained on its validation part too.
+    None where neither holds them all any more, and of a saved estimator, which does not know its subjects' names. A
+    refitted run was trained on its validation part too.
     """
+    if keeps_no_subjects(folder):
+        return None
     parts = PARTS[:2] if config.recipe.refit else PARTS[:1]
     wanted = sum(len(part_ids(folder, part)) for part in parts)
     candidates = [cohort] if cohort is not None else []

@@ -32,6 +32,8 @@ class Entry:
         Whether the model reads time series beside the connectome.
     presets : mapping
         Options that this name sets; a user's options go on top.
+    revision : int
+        Raised when the same options give other numbers: older runs are then neither continued nor predicted with.
     training : mapping
         Fields of the ``default`` recipe that this model needs otherwise; other recipes are left as they are.
     """
@@ -44,6 +46,7 @@ class Entry:
     needs_series: bool = False
     presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    revision: int = 1
 
 
 # Without the hidden MLP it needs hundreds of steps to leave chance; small batches make more of them in the same time.
@@ -166,6 +169,7 @@ CATALOG: tuple[Entry, ...] = (
         "multi-kernel, and a small Transformer on each of its views",
         "",
         family="hybrid",
+        revision=2,
     ),
 )
 

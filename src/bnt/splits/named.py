@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bnt.cohort import Cohort
+from bnt.errors import BadInput
 from bnt.splits.folds import RepeatedKFold
 from bnt.splits.protocols import ALIASES, PROTOCOLS, protocol, split_labels
 from bnt.splits.shuffle import Split
@@ -33,6 +34,8 @@ def named_splits(
         Seed of the protocol.
     """
     key = ALIASES.get(name, name)
+    if n_splits < 1:
+        raise BadInput(f"{n_splits} splits were asked for: ask for at least 1.")
     if key not in PROTOCOLS:
         protocol(name)  # says what is wrong with a name that is neither a protocol nor a file
         chosen = list(names) or split_names(name)[:n_splits]

@@ -51,6 +51,8 @@ def protocol(name: str, **settings: Any) -> Splitter:
     RepeatedKFold(n_folds=10, n_repeats=1, seed=0, validation=0.125, train_fraction=1.0)
     """
     key = ALIASES.get(name, name)
+    if settings.get("seed", 0) < 0:
+        raise BadInput(f"The seed of the splits is {settings['seed']}: give a whole number from 0.")
     made: type
     if key in PROTOCOLS:
         made = PROTOCOLS[key]

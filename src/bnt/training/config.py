@@ -20,8 +20,8 @@ class RunConfig:
 
     Attributes
     ----------
-    model, options
-        Name in the catalogue and the options given.
+    model, options, revision
+        Name in the catalogue, the options given, and which edition of the model it was.
     recipe_name, recipe
         The recipe it started from and all its fields.
     label, task
@@ -29,7 +29,7 @@ class RunConfig:
     seed, threads, device, bf16
         Same seed, same thread count, same device: same bits.
     cohort, data_sha256, n_rois, kind, diagonal
-        Which data: the folder as it was given, and the sha256 of its connectomes.
+        Which data: the folder as it was given, and the sha256 of its scans, series, sites and labels.
     split, split_sha256
         A name for the split and the digest of its index lists.
     """
@@ -41,6 +41,7 @@ class RunConfig:
     task: Task
     recipe_name: str = "default"
     options: dict[str, Any] = field(default_factory=dict)
+    revision: int = 1
     threads: int = 1
     device: str = "cpu"
     bf16: bool = False

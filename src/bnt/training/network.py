@@ -38,6 +38,12 @@ def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str,
     return options
 
 
+def build(config: RunConfig) -> nn.Module:
+    """Make an untrained network as a run describes it."""
+    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+    return (CentredInputs(model, config.n_rois) if config.recipe.inputs == "centred" else model).to(config.device)
+
+
 class NetworkRun:
     """Train the members of one run; every finished stage is kept, so that a kill loses one epoch at most.
 
@@ -70,9 +76,7 @@ class NetworkRun:
 
     def build(self) -> nn.Module:
         """Make an untrained network of this run."""
-        c = self.config
-        model = create_model(c.model, c.n_rois, c.task.n_outputs, **c.options)
-        return (CentredInputs(model, c.n_rois) if c.recipe.inputs == "centred" else model).to(c.device)
+        return build(self.config)
 
     def batches(self, rows: np.ndarray, window: int) -> Batches:
         """Return the subjects of ``rows`` as batches."""
@@ -99,7 +103,7 @@ class NetworkRun:
             return done
         weights: dict[str, Tensor] = {}
         lines: Lines = []
-        epochs = recipe.epochs
+        epochs = None  # as the recipe says
         if not (recipe.refit and recipe.select == "last"):
             selected = self._kept(f"member{member}-selected") or self._train(
                 f"member{member}-selected", member, train, val

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from bnt.errors import BadInput
 from bnt.models import find_entry
@@ -71,6 +71,13 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be trained with."""
+        for name, kind in get_type_hints(type(self)).items():
+            words = get_args(kind)
+            if words and getattr(self, name) not in words:
+                raise BadInput(f"Recipe: {name} is {getattr(self, name)!r}, it must be one of {', '.join(words)}.")
+        for name in ("min_steps", "horizon", "patience"):
+            if getattr(self, name) < 0:
+                raise BadInput(f"Recipe: {name} is {getattr(self, name)}, it must not be negative.")
         for name in ("epochs", "batch_size", "n_members", "smooth"):
             if getattr(self, name) < 1:
                 raise BadInput(f"Recipe: {name} is {getattr(self, name)}, it must be at least 1.")

@@ -77,8 +77,9 @@ def describe(
         raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
     check_split(cohort, *split)
     y = cohort.labels(label)
-    if device != "cpu" and not device.startswith("cuda"):
-        raise BadInput(f"There is no device {device!r}: choose cpu or cuda (cuda:1 for the second).")
+    check_device(device)
+    if seed < 0:
+        raise BadInput(f"The seed is {seed}: give a whole number from 0.")
     lists = json.dumps([cohort.ids[part].tolist() for part in split])
     config = RunConfig(
         model=model,
@@ -88,11 +89,12 @@ def describe(
         task=task_for(y, task, split[0], positive),
         recipe_name=recipe_name,
         options=options_for(cohort, model, options or {}),
+        revision=entry.revision,
         threads=threads,
         device=device,
         bf16=bf16,
         cohort=str(cohort.path.resolve()) if cohort.path else "",
-        data_sha256=data_digest(cohort),
+        data_sha256=data_digest(cohort, label),
         n_rois=cohort.n_rois,
         kind=cohort.kind,
         diagonal=cohort.diagonal,
@@ -101,6 +103,20 @@ def describe(
     )
     check_options(config)
     return config
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that is not here."""
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BadInput(f"There is no device {name!r}: choose cpu or cuda (cuda:1 for the second).") from error
+    if device.type not in ("cpu", "cuda"):
+        raise BadInput(f"There is no device {name!r}: choose cpu or cuda (cuda:1 for the second).")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise BadInput(f"The device is {name!r} and torch finds {torch.cuda.device_count()} GPUs here: choose cpu.")
 
 
 def check_options(config: RunConfig) -> None:
@@ -126,9 +142,13 @@ def difference(found: RunConfig, wanted: RunConfig) -> str:
     return "it was made by another version"
 
 
-def data_digest(cohort: Cohort) -> str:
-    """Return a digest of the scans of a cohort, whatever folder it lies in."""
-    return sha256("\n".join(cohort.scans.tolist()).encode()).hexdigest()
+def data_digest(cohort: Cohort, label: str | None = None) -> str:
+    """Return a digest of what is learned from: scans, series, sites and labels, whatever folder they lie in."""
+    columns = [cohort.scans, cohort.sites, *([] if label is None else [cohort.labels(label)])]
+    found = sha256(json.dumps([np.asarray(c).astype(str).tolist() for c in columns]).encode())
+    if cohort.timeseries is not None:
+        found.update(cohort.timeseries.digest().encode())
+    return found.hexdigest()
 
 
 def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:
@@ -149,7 +169,7 @@ def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: boo
             raise BadInput(f"{folder} holds an interrupted run: pass --resume to go on with it, or --overwrite.")
         if overwrite:
             shutil.rmtree(folder)
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or any(f.suffix != ".tmp" for f in folder.iterdir())):
         raise BadInput(f"{folder} exists and is not a run: choose another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,12 @@ class TrainedRun:
         self.config: RunConfig = read_config(self.folder)
         if not (self.folder / "DONE").is_file():
             raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
+        revision = find_entry(self.config.model).revision
+        if self.config.revision != revision:
+            raise BadInput(
+                f"{folder} was made by edition {self.config.revision} of {self.config.model}, this bnt has edition "
+                f"{revision}, which gives other numbers: train again, or use the bnt that made it."
+            )
         named, _ = load_tensors(self.folder / "weights.safetensors")
         count = 1 + max(int(name.partition(".")[0].removeprefix("member")) for name in named)
         self.members = [

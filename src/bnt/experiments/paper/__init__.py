@@ -94,7 +94,7 @@ def facts(what: str, plan: Plan) -> dict[str, Any]:
         "what": what,
         "command": plan.command,
         "cohort": str(plan.cohort.path),
-        "data_sha256": data_digest(plan.cohort),
+        "data_sha256": data_digest(plan.cohort, plan.label),
         "label": plan.label,
         "protocol": plan.protocol,
         "preset": plan.preset,

@@ -31,6 +31,7 @@ from bnt.progress import track
 from bnt.report.figures import COLOURS, styled
 from bnt.splits import named_splits
 from bnt.training.recipe import Recipe
+from bnt.training.run import data_digest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,6 +97,7 @@ def jobs_of(plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         for i, (_, split) in enumerate(splits):
             jobs[f"{variant.name}--{sampling}--split{i}"] = {
                 "cohort": str(Path(plan.cohort.path or ".").resolve()),
+                "data_sha256": data_digest(plan.cohort, plan.label),
                 "label": plan.label,
                 "model": variant.model,
                 "options": variant.options,

@@ -20,6 +20,7 @@ from bnt.experiments.results import run_table, write_tables
 from bnt.experiments.study import Study
 from bnt.splits import named_splits
 from bnt.training.recipe import Recipe, find_recipe
+from bnt.training.run import check_device
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
             raise BadInput(f"There is no preset {self.preset!r}; there are {', '.join(PRESETS)}.")
+        check_device(self.device)
         if self.cohort.path is None:
             raise BadInput("A reproduction needs a cohort on disk: save it first with cohort.save(folder).")
 
