@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -129,3 +130,16 @@ def test_predict_refuses_a_place_that_cannot_be_written_before_it_predicts(svm, 
     assert main(["predict", str(svm.folder), str(cohort.path), "--out", str(tmp_path / where)]) == 2
     assert "give a file to write" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_predict_refuses_rois_in_another_order_and_warns_of_other_names(svm, cohort, tmp_path, capsys):
+    names = cohort.rois["label"].tolist()
+    turned = [*names[1:], names[0]]
+    values = np.random.default_rng(0).normal(size=(50, len(names)))
+    renamed = [f"X{name}" for name in names]
+    for columns, code, words in ((turned, 2, "put the ROIs into the order"), (renamed, 0, "make sure")):
+        pd.DataFrame(values, columns=columns).to_csv(tmp_path / "sub-new.tsv", sep="\t", index=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert main(["predict", str(svm.folder), str(tmp_path / "sub-new.tsv")]) == code
+        assert words in capsys.readouterr().err + "".join(str(w.message) for w in caught)

@@ -25,7 +25,8 @@ class Options:
     """Models of `bnt models`, each perhaps with options: bnt "bnt:n_clusters=4,recipe.lr=1e-3" svm. The first is the
     reference unless --reference names another."""
     splits: int = 5
-    """How many splits of the protocol (of a table: how many columns, from the first on)."""
+    """How many splits of the protocol (of a table: how many columns, from the first on; leave-one-site-out always has
+    one a site)."""
     split_names: tuple[str, ...] = ()
     """Columns of a table of splits to use, for example seed100 seed101."""
     protocol: str = "site-stratified"
@@ -90,6 +91,8 @@ def run(options: Options) -> int:
         names=options.split_names,
         seed=options.split_seed,
     )
+    if options.protocol == "leave-one-site-out" and options.splits != len(splits):
+        say(f"leave-one-site-out has one split a site: {len(splits)} splits, whatever --splits says.")
     study = Study(
         options.out,
         cohort,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -11,6 +12,7 @@ COMMANDS = {
     "fetch": "make a cohort from a public data set (ABIDE), through nilearn",
     "import": "make a cohort from XCP-D or C-PAC derivatives, CIFTI files or tables",
     "info": "what a careful researcher wants to know about a cohort before training",
+    "select": "make a cohort of some subjects of another",
     "split": "make, check and save splits as a table of subjects",
     "train": "one run: train, select on validation, test once",
     "compare": "a fair comparison of models on shared splits, with statistics",
@@ -64,6 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(name, rest)
 
 
+def _sentence(message: Warning | str, *_: object, **__: object) -> str:
+    """Return a warning as a line for a person, without the source code that caused it."""
+    return f"warning: {message}\n"
+
+
 def run_command(name: str, rest: list[str]) -> int:
     """Parse the options of one command into its dataclass and run it."""
     import tyro
@@ -72,6 +79,7 @@ def run_command(name: str, rest: list[str]) -> int:
     from bnt.errors import BadInput
 
     remember([name, *rest])
+    warnings.formatwarning = _sentence
     module = import_module(f"bnt.cli.{name}_command")
     try:
         options = tyro.cli(module.Options, prog=f"bnt {name}", description=module.__doc__, args=rest)

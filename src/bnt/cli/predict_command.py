@@ -29,6 +29,10 @@ class Options:
     """Write the table here (CSV) instead of printing it."""
     atlas: str | None = None
     """Which atlas, where a folder holds several."""
+    participants: Path | None = None
+    """A table with the sites (and confounds) of the new subjects, where SOURCE is not a cohort."""
+    min_volumes: int = 20
+    """Shortest scan that is taken, where SOURCE is not a cohort."""
     explain: bool = False
     """Name the connections that moved each prediction most."""
     top: int = 5
@@ -60,13 +64,23 @@ def run(options: Options) -> None:
         if not options.source.exists():
             raise BadInput(f"{options.source} does not exist: give a cohort, a folder of derivatives or one file.")
         with tempfile.TemporaryDirectory() as folder:
-            cohort = import_cohort(
-                options.source, Path(folder) / "cohort", kind=trained.config.kind, atlas=options.atlas
-            )
-            table = subject_table(trained, cohort, n_top)
+            made = Path(folder) / "cohort"
+            try:
+                cohort = import_cohort(
+                    options.source,
+                    made,
+                    kind=trained.config.kind,
+                    atlas=options.atlas,
+                    participants=options.participants,
+                    min_volumes=options.min_volumes,
+                    drop_unlisted=True,
+                )
+                table = subject_table(trained, cohort, n_top)
+            except BadInput as error:  # the sentence is about what the user gave
+                raise BadInput(str(error).replace(str(made), str(options.source))) from error
     if options.explain:
         say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
-    unlike = table["unlike_training"] != ""
+    unlike = ~table["unlike_training"].isin(["", "site not known"])
     if unlike.any():
         first = table.loc[unlike].iloc[0]
         say(

@@ -53,6 +53,10 @@ def run(options: Options) -> None:
 
     if options.out is not None and options.out.exists() and not options.overwrite:
         raise BadInput(f"{options.out} exists already: choose another name, or pass --overwrite to replace it.")
+    if options.out is not None and options.out.suffix not in (".csv", ".tsv"):
+        raise BadInput(f"--out {options.out} must end in .csv or .tsv, so that --protocol can read it.")
+    if options.check is not None and not options.check.is_file():
+        raise BadInput(f"There is no file {options.check}: give a table of splits that exists.")
     cohort = load_cohort(options.cohort)
     if options.check is not None:
         names = split_names(options.check)

@@ -215,13 +215,15 @@ class Cohort:
         """
         if name not in self._table:
             allowed = [c for c in self._table.columns if c not in (*REQUIRED, *COUNTS)]
-            raise BadInput(f"{self._where()} has no label {name!r}; it has {', '.join(allowed) or 'none'}.")
+            there = f"it has {', '.join(allowed)}" if allowed else "import it with a --participants table that has one"
+            raise BadInput(f"{self._where()} has no label {name!r}; {there}.")
         column = self.participants[name]
         missing = column.isna().to_numpy()
         if missing.any():
             raise BadInput(
                 f"Label {name!r} is missing for {missing.sum()} of {len(self)} subjects "
-                f"(the first is {self.ids[missing][0]}): select those who have it with cohort.having({name!r})."
+                f"(the first is {self.ids[missing][0]}): take those who have it with bnt select COHORT NEW --having "
+                f"{name}, or cohort.having({name!r})."
             )
         if pd.api.types.is_string_dtype(column.dtype) or column.dtype == object:
             return column.to_numpy(dtype=str)

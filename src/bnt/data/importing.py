@@ -186,7 +186,7 @@ def _match(
         scans = [replace(scan, participant=name) for scan, name in zip(scans, given)]
     if people is None:
         if not scans[0].columns:
-            say(f"{source.name}: no participants table was found, so the cohort has no labels.")
+            say(f"{source.name}: no participants table was found, so there are no sites and no labels.")
         return scans, {}, {}
     ids = list(dict.fromkeys(scan.participant for scan in scans))
     rows = dict(zip(ids, people.rows_of(ids)))

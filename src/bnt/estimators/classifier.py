@@ -25,7 +25,7 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     options : dict, optional
         Options of the model, see :func:`bnt.models.model_options`.
     recipe : str or Recipe
-        How networks are trained: ``default``, ``paper``, ``released``, or a :class:`bnt.training.Recipe`.
+        How networks are trained: ``default``, ``best``, ``paper``, ``released``, or a :class:`bnt.training.Recipe`.
     epochs, batch_size, lr, n_members, refit : optional
         Fields of the recipe to set on their own. A batch is never larger than the training part.
     validation_fraction : float

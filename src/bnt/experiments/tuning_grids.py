@@ -101,7 +101,7 @@ def paper_grid(model: str) -> tuple[str, list[Setting]]:
     if family_of(model) not in PAPER_GRIDS:
         raise BadInput(
             f"The paper has no grid for {model!r} (it did not tune it); there is one for {', '.join(PAPER_GRIDS)}. "
-            "Use --search free."
+            f"{'Use --search free.' if family_of(model) in FREE_RANGES else 'It has no free search either.'}"
         )
     source, axes = PAPER_GRIDS[family_of(model)]
     return source, [{k: v for part in cell for k, v in part.items()} for cell in product(*axes)]

@@ -28,8 +28,9 @@ class RunConfig:
         Which column is predicted, and as what.
     seed, threads, device, bf16
         Same seed, same thread count, same device: same bits.
-    cohort, data_sha256, n_rois, kind, diagonal
-        Which data: the folder as it was given, and the sha256 of its scans, series, sites and labels.
+    cohort, data_sha256, n_rois, kind, diagonal, rois
+        Which data: the folder as it was given, and the sha256 of its scans, series, sites and labels;
+        the names of the ROIs in their order, where they have any.
     split, split_sha256
         A name for the split and the digest of its index lists.
     """
@@ -50,6 +51,7 @@ class RunConfig:
     n_rois: int = 0
     kind: str = "paper"
     diagonal: float = 1.0
+    rois: tuple[str, ...] = ()
     split: str = ""
     split_sha256: str = ""
 
@@ -93,6 +95,7 @@ def read_config(folder: Path) -> RunConfig:
     try:
         data = tomllib.loads(file.read_text())
         data["recipe"] = Recipe(**data["recipe"])
+        data["rois"] = tuple(data.get("rois", ()))
         data["task"] = Task.from_dict(data["task"])
         return RunConfig(**data)
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Recipes: how to train, as plain data. Three have names; every field can be set on its own."""
+"""Recipes: how to train, as plain data. Four have names; every field can be set on its own."""
 
 from __future__ import annotations
 

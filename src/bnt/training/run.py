@@ -78,8 +78,12 @@ def describe(
     check_split(cohort, *split)
     y = cohort.labels(label)
     check_device(device)
-    if seed < 0:
-        raise BadInput(f"The seed is {seed}: give a whole number from 0.")
+    if seed < 0 or threads < 1:
+        raise BadInput(f"The seed is {seed} and there are {threads} threads: give at least 0 and at least 1.")
+    for name in filter(None, str((options or {}).get("confounds") or "").split("+")):
+        if name not in cohort.participants:
+            there = ", ".join(cohort.participants.columns)
+            raise BadInput(f"The confound {name!r} is no column of participants.tsv of {cohort.path}; it has {there}.")
     lists = json.dumps([cohort.ids[part].tolist() for part in split])
     config = RunConfig(
         model=model,
@@ -98,6 +102,7 @@ def describe(
         n_rois=cohort.n_rois,
         kind=cohort.kind,
         diagonal=cohort.diagonal,
+        rois=roi_names(cohort),
         split=split_name,
         split_sha256=sha256(lists.encode()).hexdigest(),
     )
@@ -149,6 +154,12 @@ def data_digest(cohort: Cohort, label: str | None = None) -> str:
     if cohort.timeseries is not None:
         found.update(cohort.timeseries.digest().encode())
     return found.hexdigest()
+
+
+def roi_names(cohort: Cohort) -> tuple[str, ...]:
+    """Return the names of the ROIs in their order; none where a ROI has no name."""
+    names = tuple(cohort.rois["label"].astype(str))
+    return names if all(names) else ()
 
 
 def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from bnt.training.checkpoint import load_tensors
 from bnt.training.classical import classical_predictions
 from bnt.training.config import RunConfig, read_config
 from bnt.training.network import NetworkRun
+from bnt.training.run import roi_names
 
 
 class TrainedRun:
@@ -53,10 +55,13 @@ class TrainedRun:
         """Refuse a cohort whose numbers are not what the model was trained on."""
         c = self.config
         if cohort.n_rois != c.n_rois:
+            lengths = cohort.participants["n_volumes"].dropna()
+            turned = len(lengths) > 0 and (lengths == c.n_rois).all()
             raise BadInput(
                 f"{cohort.path or 'The source'} has {cohort.n_rois} ROIs, the model of {self.folder} was trained on "
-                f"{c.n_rois}: use the same atlas."
+                f"{c.n_rois}: {'its rows seem to be ROIs, turn the table round' if turned else 'use the same atlas'}."
             )
+        self._check_order(cohort)
         if "unknown" not in (cohort.kind, c.kind) and cohort.kind != c.kind:
             raise BadInput(
                 f"{cohort.path or 'The source'} holds {cohort.kind!r} connectomes, the model of {self.folder} was "
@@ -64,6 +69,18 @@ class TrainedRun:
             )
         if find_entry(c.model).needs_series and cohort.timeseries is None:
             raise BadInput(f"Model {c.model!r} reads time series and {cohort.path or 'the source'} has none.")
+
+    def _check_order(self, cohort: Cohort) -> None:
+        """Refuse ROIs in another order; warn of other names, which may be another spelling or another atlas."""
+        mine, theirs = roi_names(cohort), self.config.rois
+        if not mine or not theirs or mine == theirs:
+            return
+        at = next(i for i, pair in enumerate(zip(mine, theirs)) if pair[0] != pair[1])
+        where = f"{cohort.path or 'The source'} has {mine[at]!r} as ROI {at + 1}"
+        found = f"{where}, the model was trained with {theirs[at]!r} there"
+        if sorted(mine) == sorted(theirs):
+            raise BadInput(f"{found}: put the ROIs into the order of the training data.")
+        warnings.warn(f"{found}: make sure that it is the same atlas in the same order.", stacklevel=2)
 
     def predict(self, cohort: Cohort) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1) in their own units."""
