@@ -1,0 +1,33 @@
+"""Put a study's runs into one table, with the command that made it and the versions it ran with.
+
+python benchmarks/collect_study.py STUDY --out results/abide/table1_runs.csv [--command "bnt reproduce table1 ..."]
+
+``runs.csv`` of a study has the command in it; --command is for studies whose ``study.json`` does not know it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bnt.cohort.atomic import write_atomic
+from bnt.experiments.results import run_table
+
+
+def main() -> None:
+    """Read the runs and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--command", default="")
+    options = parser.parse_args()
+    table = run_table(options.study)
+    if options.command:
+        table["command"] = options.command
+    write_atomic(options.out, table.to_csv(index=False))
+    shown = table.groupby("variant", sort=False)["auroc"].agg(["mean", "std", "count"])
+    print(shown.round(4).to_string())
+
+
+if __name__ == "__main__":
+    main()
