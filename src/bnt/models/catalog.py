@@ -159,7 +159,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "multi-kernel",
         "bnt.models.classical:MultiKernel",
-        "Ridge on ten kernels: five views of connectivity, raw and site-centred",
+        "Ridge on kernels of five views of connectivity (two without series), raw and site-centred",
         "",
         family="classical",
     ),
