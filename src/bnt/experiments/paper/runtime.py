@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt.experiments.job import Variant
 from bnt.experiments.paper.drawing import beside_figure
 from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, step_seconds
 from bnt.experiments.paper.plan import Plan, runnable
@@ -35,7 +36,12 @@ ratio between the models is what can be compared.
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Measure steps and return table, Markdown and figure."""
     plan.say(f"{REPEATS + 1} training steps of each of {len(METHODS)} models: a minute or so.")
-    variants = [plan.variant(m, m) for m in METHODS if not plan.only or m in plan.only]
+    # One batch size for all: a model's own recipe may have another, and a step would not be the same work.
+    variants = [
+        Variant(m, m, plan.variant(m, m).options, plan.recipe_name, plan.recipe)
+        for m in METHODS
+        if not plan.only or m in plan.only
+    ]
     kept, missing = runnable(plan.cohort, variants)
     printed = RUNTIME[plan.dataset]
     steps = max(1, int(0.7 * len(plan.cohort)) // plan.recipe.batch_size)
