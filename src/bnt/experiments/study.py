@@ -116,6 +116,7 @@ class Study:
     def description(self) -> dict[str, Any]:
         """Return what the study is, as plain data."""
         from bnt.training.run import data_digest
+        from bnt.training.task import task_for
 
         parts = [[self.cohort.ids[np.asarray(part)].tolist() for part in split] for _, split in self.splits]
         return {
@@ -125,7 +126,7 @@ class Study:
             "kind": self.cohort.kind,
             "data_sha256": data_digest(self.cohort, self.label),
             "label": self.label,
-            "task": self.task,
+            "task": task_for(self.cohort.labels(self.label), self.task).kind,
             "positive": self.positive,
             "protocol": self.protocol,
             "splits": [name for name, _ in self.splits],

@@ -128,6 +128,8 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
         words += ["--change", *settings(shared)]
     if config is not None:
         words += ["--task", config.task.kind, "--threads", str(config.threads), "--device", config.device]
+    if study.get("positive") is not None:
+        words += ["--positive", str(study["positive"])]
     found = [v["name"] for v in study["variants"]]
     if reference in found and found.index(str(reference)):
         words += ["--reference", models[found.index(str(reference))]]
