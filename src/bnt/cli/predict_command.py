@@ -73,7 +73,6 @@ def run(options: Options) -> None:
                     atlas=options.atlas,
                     participants=options.participants,
                     min_volumes=options.min_volumes,
-                    drop_unlisted=True,
                 )
                 table = subject_table(trained, cohort, n_top)
             except BadInput as error:  # the sentence is about what the user gave

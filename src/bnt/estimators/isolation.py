@@ -8,17 +8,13 @@ from contextlib import contextmanager
 import torch
 
 from bnt.errors import BadInput
+from bnt.training.run import check_device
 
 
 def checked_device(name: str) -> torch.device:
     """Return the device, or say that there is none of this name."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise BadInput(f"device is {name!r}, which torch does not know: use 'cpu', 'cuda' or 'cuda:1'.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"device is {name!r} and torch finds no GPU here: use device='cpu'.")
-    return device
+    check_device(name)
+    return torch.device(name)
 
 
 @contextmanager

@@ -80,7 +80,8 @@ def describe(
     check_device(device)
     if seed < 0 or threads < 1:
         raise BadInput(f"The seed is {seed} and there are {threads} threads: give at least 0 and at least 1.")
-    for name in filter(None, str((options or {}).get("confounds") or "").split("+")):
+    confounds = [name for name in str((options or {}).get("confounds") or "").split("+") if name]
+    for name in confounds:
         if name not in cohort.participants:
             there = ", ".join(cohort.participants.columns)
             raise BadInput(f"The confound {name!r} is no column of participants.tsv of {cohort.path}; it has {there}.")
@@ -98,7 +99,7 @@ def describe(
         device=device,
         bf16=bf16,
         cohort=str(cohort.path.resolve()) if cohort.path else "",
-        data_sha256=data_digest(cohort, label),
+        data_sha256=data_digest(cohort, label, *confounds),
         n_rois=cohort.n_rois,
         kind=cohort.kind,
         diagonal=cohort.diagonal,
@@ -147,9 +148,9 @@ def difference(found: RunConfig, wanted: RunConfig) -> str:
     return "it was made by another version"
 
 
-def data_digest(cohort: Cohort, label: str | None = None) -> str:
-    """Return a digest of what is learned from: scans, series, sites and labels, whatever folder they lie in."""
-    columns = [cohort.scans, cohort.sites, *([] if label is None else [cohort.labels(label)])]
+def data_digest(cohort: Cohort, *names: str) -> str:
+    """Return a digest of what is learned from: scans, series, sites and the columns named, wherever they lie."""
+    columns = [cohort.scans, cohort.sites, *(cohort.participants[name].to_numpy() for name in names)]
     found = sha256(json.dumps([np.asarray(c).astype(str).tolist() for c in columns]).encode())
     if cohort.timeseries is not None:
         found.update(cohort.timeseries.digest().encode())
