@@ -158,7 +158,7 @@ class TestRefusals:
             ({"options": {"n_cluster": 3}}, "did you mean 'n_clusters'"),
             ({"recipe": "papr"}, "there are paper, released, default"),
             ({"kind": "covariance"}, "choose one of paper"),
-            ({"device": "gpu"}, "use 'cpu'"),
+            ({"device": "gpu"}, "choose cpu"),
             ({"validation_fraction": 1.0}, "validation_fraction is 1.0"),
             ({"epochs": 0}, "epochs is 0"),
         ):
