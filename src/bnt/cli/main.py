@@ -73,8 +73,7 @@ def _sentence(message: Warning | str, *_: object, **__: object) -> str:
 
 def run_command(name: str, rest: list[str]) -> int:
     """Parse the options of one command into its dataclass and run it."""
-    import tyro
-
+    from bnt.cli.parsing import parse
     from bnt.cli.typed import remember
     from bnt.errors import BadInput
 
@@ -82,8 +81,7 @@ def run_command(name: str, rest: list[str]) -> int:
     warnings.formatwarning = _sentence
     module = import_module(f"bnt.cli.{name}_command")
     try:
-        options = tyro.cli(module.Options, prog=f"bnt {name}", description=module.__doc__, args=rest)
-        return int(module.run(options) or 0)
+        return int(module.run(parse(module.Options, name, module.__doc__, rest)) or 0)
     except BadInput as error:
         print(f"bnt {name}: {error}", file=sys.stderr)
         return 2
@@ -93,7 +91,7 @@ def run_command(name: str, rest: list[str]) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         sys.stderr.close()
         return 0
-    except SystemExit as end:  # --help, or an option that tyro refused after printing why
+    except SystemExit as end:  # --help
         return int(end.code or 0) if isinstance(end.code, int | None) else 2
 
 
