@@ -1,4 +1,6 @@
-"""The one exception for input that a person can mend."""
+"""The one exception for input that a person can mend, and how other errors are told."""
+
+from traceback import extract_tb
 
 
 class BadInput(ValueError):
@@ -7,3 +9,20 @@ class BadInput(ValueError):
     The message is one sentence that names the file or subject, says what was found
     and what to do. The command line prints it and exits with code 2.
     """
+
+
+def in_one_line(error: BaseException, besides: str = "") -> str:
+    """Return an error with its kind, and with the line of the last file that is no library's.
+
+    Parameters
+    ----------
+    error : exception
+        As it was caught.
+    besides : str
+        Another file to pass over: the one that called what failed.
+    """
+    text = " ".join(str(error).split()) or "no message"
+    frames = [f for f in extract_tb(error.__traceback__) if "site-packages" not in f.filename and f.filename != besides]
+    frames = [f for f in frames if not f.filename.startswith("<frozen")]
+    where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+    return f"{type(error).__name__}: {text}{where}"

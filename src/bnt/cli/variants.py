@@ -45,7 +45,7 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
     ----------
     word : str
         A model's name, and after a colon its options, ``recipe.`` before those of the recipe:
-        ``bnt:n_clusters=4,recipe.lr=1e-3``.
+        ``bnt:n_clusters=4,recipe.lr=1e-3``, ``my_models.py:GCN:hidden=8``.
     recipe : str
         The recipe to start from.
     changes : dict
@@ -53,13 +53,22 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
     """
     from bnt.experiments.job import Variant
     from bnt.models import find_entry
+    from bnt.models.own import short_name, split_word
     from bnt.training import find_recipe
 
-    model, colon, text = word.partition(":")
+    model, colon, text = split_word(word)
     if colon and not text:
         raise BadInput(f"--models {word!r} has a colon and no options after it, for example bnt:n_clusters=4.")
+    if "," in model:
+        raise BadInput(f"--models {word!r} has a comma: separate models by spaces, {' '.join(model.split(','))}.")
+    odd = next((setting for setting in split_outside(text) if colon and "=" not in setting), "")
+    if odd:
+        raise BadInput(
+            f"--models {word!r}: {odd!r} is not option=value, for example bnt:n_clusters=4; a model of your own is "
+            "my_models.py:MyModel."
+        )
     settings = parse_settings(split_outside(text), "--models") if colon else {}
     own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     options = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
     made = find_recipe(recipe, model, **{**changes, **own})
-    return Variant(word, find_entry(model).name, options, recipe, made)
+    return Variant(short_name(word), find_entry(model).name, options, recipe, made)

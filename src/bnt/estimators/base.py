@@ -124,6 +124,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             device=self.device,
             data_sha256=data_digest(cohort),
             revision=find_entry(self.model).revision,
+            source_sha256=find_entry(self.model).source_sha256,
             n_rois=layout.n_rois,
             kind=layout.kind,
             diagonal=layout.diagonal,

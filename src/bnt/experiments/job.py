@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from bnt.cohort import Cohort
-from bnt.errors import BadInput
+from bnt.cohort.atomic import write_atomic
+from bnt.errors import BadInput, in_one_line
 from bnt.training.config import RunConfig
 from bnt.training.recipe import Recipe
 
@@ -132,12 +133,23 @@ def attempt(job: Job) -> str:
     """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
     try:
         run_job(job)
+        (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
     except BadInput as error:
         return str(error)
     except MemoryError:
         return "there is not enough memory: run fewer jobs at a time, or a smaller model."
     except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = " ".join(str(error).split()) or "no message"
-        return f"{type(error).__name__}: {text} (line {where.lineno} of {where.filename})"
+        return in_one_line(error) + _kept(job)
     return ""
+
+
+def _kept(job: Job) -> str:
+    """Write how the error came about into the run's folder, where there is one, and return a word about it."""
+    folder = Path(job.folder)
+    if not folder.is_dir():
+        return ""
+    try:
+        write_atomic(folder / "traceback.txt", traceback.format_exc())
+    except OSError:
+        return ""
+    return f"; all of it is in {folder / 'traceback.txt'}"

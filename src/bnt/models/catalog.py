@@ -34,6 +34,8 @@ class Entry:
         Options that this name sets; a user's options go on top.
     revision : int
         Raised when the same options give other numbers: older runs are then neither continued nor predicted with.
+    source_sha256 : str, optional
+        Digest of the file of a model of a user's own.
     training : mapping
         Fields of the ``default`` recipe that this model needs otherwise; other recipes are left as they are.
     """
@@ -47,6 +49,7 @@ class Entry:
     presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     revision: int = 1
+    source_sha256: str | None = None
 
 
 # Without the hidden MLP it needs hundreds of steps to leave chance; small batches make more of them in the same time.

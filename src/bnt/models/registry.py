@@ -9,22 +9,27 @@ from typing import Any
 
 from bnt.errors import BadInput
 from bnt.models.catalog import CATALOG, Entry, list_models
+from bnt.models.own import is_own, own_constructor, own_entry
 
 _GIVEN = ("self", "n_rois", "n_classes")
 
 
 def find_entry(name: str) -> Entry:
-    """Return the catalogue's row for a name, or say which names there are."""
+    """Return the catalogue's row for a name, or that of ``file.py:object``, or say which names there are."""
+    if is_own(name):
+        return own_entry(name)
     for entry in CATALOG:
         if entry.name == name:
             return entry
     near = get_close_matches(name, list_models(), n=1)
     hint = f"did you mean {near[0]!r}? There are" if near else "there are"
-    raise BadInput(f"There is no model {name!r}; {hint} {', '.join(list_models())}.")
+    raise BadInput(f"There is no model {name!r}; {hint} {', '.join(list_models())}; your own is my_models.py:MyModel.")
 
 
 def constructor(entry: Entry) -> Any:
     """Import and return the class or function behind an entry."""
+    if is_own(entry.name):
+        return own_constructor(entry.name)
     module, _, attribute = entry.home.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -43,7 +48,7 @@ def create_model(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> 
     Parameters
     ----------
     name : str
-        One of :func:`~bnt.models.list_models`.
+        One of :func:`~bnt.models.list_models`, or ``my_models.py:MyModel``, a class of your own.
     n_rois : int
         V, the number of ROIs.
     n_classes : int

@@ -20,8 +20,9 @@ class RunConfig:
 
     Attributes
     ----------
-    model, options, revision
-        Name in the catalogue, the options given, and which edition of the model it was.
+    model, options, revision, source_sha256
+        Name in the catalogue, the options given, and which edition of the model it was; of a model of one's own,
+        its file and the file's digest.
     recipe_name, recipe
         The recipe it started from and all its fields.
     label, task
@@ -43,6 +44,7 @@ class RunConfig:
     recipe_name: str = "default"
     options: dict[str, Any] = field(default_factory=dict)
     revision: int = 1
+    source_sha256: str | None = None
     threads: int = 1
     device: str = "cpu"
     bf16: bool = False

@@ -95,7 +95,10 @@ def fit(
                 state.averaged.update(model)
             total += float(loss.detach()) / (len(batch.x) if recipe.reduction == "sum" else 1)
         if not np.isfinite(total):
-            raise BadInput(f"The loss became {total} in epoch {state.epoch + 1}: lower the learning rate or set clip.")
+            advice = "lower the learning rate or set clip"
+            if not state.epoch:
+                advice += "; in the first epoch it may also be the model itself that divides by zero"
+            raise BadInput(f"The loss became {total} in epoch {state.epoch + 1}: {advice}.")
 
         state.epoch += 1
         line: dict[str, Any] = {

@@ -87,7 +87,7 @@ def describe(
             raise BadInput(f"The confound {name!r} is no column of participants.tsv of {cohort.path}; it has {there}.")
     lists = json.dumps([cohort.ids[part].tolist() for part in split])
     config = RunConfig(
-        model=model,
+        model=entry.name,
         label=label,
         seed=seed,
         recipe=recipe,
@@ -95,6 +95,7 @@ def describe(
         recipe_name=recipe_name,
         options=options_for(cohort, model, options or {}),
         revision=entry.revision,
+        source_sha256=entry.source_sha256,
         threads=threads,
         device=device,
         bf16=bf16,
@@ -129,8 +130,8 @@ def check_options(config: RunConfig) -> None:
     """Refuse options that the model cannot be made with, before anything is written; costs no memory."""
     import torch
 
-    network = find_entry(config.model).family == "network"
-    with torch.device("meta") if network else nullcontext():
+    entry = find_entry(config.model)
+    with torch.device("meta") if entry.family == "network" and entry.source_sha256 is None else nullcontext():
         create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
 
 
@@ -141,6 +142,8 @@ def difference(found: RunConfig, wanted: RunConfig) -> str:
         other = theirs.get(key)
         if key == "cohort" or other == value:
             continue
+        if key == "source_sha256":
+            return f"{wanted.model.rpartition(':')[0]} has changed since"
         if isinstance(value, dict) and isinstance(other, dict):
             name = next(k for k in {**value, **other} if value.get(k) != other.get(k))
             return f"its {key} has {name} = {other.get(name)!r}, not {value.get(name)!r}"

@@ -11,6 +11,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
+from bnt.models.own import source_digest
 from bnt.training.checkpoint import load_tensors
 from bnt.training.classical import classical_predictions
 from bnt.training.config import RunConfig, read_config
@@ -38,6 +39,7 @@ class TrainedRun:
         self.config: RunConfig = read_config(self.folder)
         if not (self.folder / "DONE").is_file():
             raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
+        self._check_source()
         revision = find_entry(self.config.model).revision
         if self.config.revision != revision:
             raise BadInput(
@@ -45,11 +47,25 @@ class TrainedRun:
                 f"{revision}, which gives other numbers: train again, or use the bnt that made it."
             )
         named, _ = load_tensors(self.folder / "weights.safetensors")
+        if not named:
+            raise BadInput(
+                f"{folder} keeps no weights: its scikit-learn estimator could be kept as a pickle only, which bnt "
+                "neither writes nor reads; fit it in Python."
+            )
         count = 1 + max(int(name.partition(".")[0].removeprefix("member")) for name in named)
         self.members = [
             {name.partition(".")[2]: v for name, v in named.items() if name.startswith(f"member{i}.")}
             for i in range(count)
         ]
+
+    def _check_source(self) -> None:
+        """Refuse to run a file that is not the one that the run was made with."""
+        wanted = self.config.source_sha256
+        if wanted != source_digest(self.config.model):
+            raise BadInput(
+                f"{self.config.model.rpartition(':')[0]} has changed since {self.folder} was trained with it: put the "
+                "old file back, or train again."
+            )
 
     def check(self, cohort: Cohort) -> None:
         """Refuse a cohort whose numbers are not what the model was trained on."""
