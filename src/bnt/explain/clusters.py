@@ -158,9 +158,8 @@ def cluster_table(means: np.ndarray, classes: Sequence[object], rois: pd.DataFra
         part.insert(0, "member", member)
         part.insert(1, "class", str(name))
         part["cluster"] = p.argmax(axis=1) + 1
-        for k in range(p.shape[1]):
-            part[f"p{k + 1}"] = p[:, k]
-        parts.append(part)
+        each = pd.DataFrame(p, columns=[f"p{k + 1}" for k in range(p.shape[1])], index=part.index)
+        parts.append(pd.concat([part, each], axis=1))
     return pd.concat(parts, ignore_index=True)
 
 
