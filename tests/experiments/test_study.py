@@ -16,7 +16,8 @@ from bnt.errors import BadInput
 from bnt.experiments.job import Job, Variant
 from bnt.experiments.results import pooled_predictions, run_table, shared_runs, write_tables
 from bnt.experiments.statistics import delong, paired_test
-from bnt.experiments.study import folder_name
+from bnt.experiments.study import Study, folder_name
+from bnt.splits import named_splits
 
 
 @pytest.fixture
@@ -79,8 +80,25 @@ def test_options_that_no_model_can_have_are_refused_before_anything_runs(cohort,
 
 
 def test_variants_with_one_name_are_refused(cohort, tmp_path):
-    with pytest.raises(BadInput, match="same name"):
+    with pytest.raises(BadInput, match=r"same name, logistic: give each once"):
         make_study(tmp_path, cohort, [LOGISTIC, LOGISTIC])
+
+
+def test_seeds_and_splits_given_twice_are_refused(cohort, tmp_path):
+    with pytest.raises(BadInput, match="Seed 3 is given twice"):
+        make_study(tmp_path, cohort, [LOGISTIC], seeds=(3, 4, 3))
+    twice = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1) * 2
+    with pytest.raises(BadInput, match="Split site-stratified:0:split0 is given twice"):
+        Study(tmp_path, cohort, "diagnosis", [LOGISTIC], twice)
+
+
+def test_a_network_cannot_select_on_one_class_and_a_linear_model_need_not(cohort, tmp_path):
+    zeros, ones = (np.flatnonzero(cohort.labels("diagnosis") == k) for k in (0, 1))
+    parts = np.r_[zeros[:10], ones[:10]], zeros[10:14], np.r_[zeros[14:], ones[10:]]
+    with pytest.raises(BadInput, match="No validation subject of split s has diagnosis = 1 .*bnt cannot select"):
+        Study(tmp_path, cohort, "diagnosis", [LOGISTIC, tiny()], [("s", parts)])
+    last = replace(tiny(), recipe=replace(tiny().recipe, select="last"))
+    assert Study(tmp_path, cohort, "diagnosis", [LOGISTIC, last], [("s", parts)]).cautions == []
 
 
 def test_variants_that_would_share_a_folder_are_refused(cohort, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -21,7 +22,8 @@ from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
 from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
 from bnt.experiments.merge import merged
-from bnt.splits import check_split
+from bnt.models import find_entry
+from bnt.splits import check_classes, check_split
 
 LONGEST_NAME = 120
 
@@ -54,6 +56,11 @@ class Study:
     seeds : sequence of int
     command : str
         What was typed, to be kept in ``study.json``.
+
+    Attributes
+    ----------
+    cautions : list of str
+        What will be undefined, in sentences: the AUROC of a split whose test part lacks a class.
     """
 
     def __init__(
@@ -77,15 +84,38 @@ class Study:
         for what, given in (("variants", variants), ("splits", splits), ("seeds", seeds)):
             if not given:
                 raise BadInput(f"The study has no {what}: give at least one.")
-        names = [v.name for v in variants]
-        if len(set(names)) != len(names):
-            raise BadInput(f"Two variants of the study have the same name: {', '.join(names)}.")
+        self._refuse_repeated([v.name for v in variants], [name for name, _ in splits], seeds)
         for _, split in splits:
             check_split(cohort, *split)
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
         self.positive, self.command = positive, command
+        self.cautions = self._check_classes()
+
+    @staticmethod
+    def _refuse_repeated(variants: list[str], splits: list[str], seeds: Sequence[int]) -> None:
+        """Refuse what is given twice: its runs would share a folder."""
+        for given, sentence in (
+            (variants, "Two variants of the study have the same name, {}: give each once, or with other options."),
+            (splits, "Split {} is given twice: give each split once."),
+            (seeds, "Seed {} is given twice: give each seed once."),
+        ):
+            twice = [one for one, n in Counter(given).items() if n > 1]
+            if twice:
+                raise BadInput(sentence.format(twice[0]))
+
+    def _check_classes(self) -> list[str]:
+        """Refuse splits that lack a class where it is learned from; return what is undefined elsewhere."""
+        from bnt.training.task import task_for
+
+        y = self.cohort.labels(self.label)
+        if task_for(y, self.task, positive=self.positive).kind != "classification":
+            return []
+        selecting = [
+            v.name for v in self.variants if find_entry(v.model).family == "network" and v.recipe.select != "last"
+        ]
+        return check_classes(self.label, y, self.splits, selecting)
 
     def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
         """Return one run of the study."""
