@@ -21,7 +21,7 @@ from bnt.errors import BadInput
 from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
 from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
-from bnt.experiments.merge import merged
+from bnt.experiments.merge import check_same, merged, read_old, run_mismatch
 from bnt.models import find_entry
 from bnt.splits import check_classes, check_split
 
@@ -171,8 +171,12 @@ class Study:
         """Return the runs that are not done yet; nothing is written.
 
         A model that cannot be made with its options, and a folder that holds a run of another
-        configuration (model, options, recipe, seed, data, index lists), are refused.
+        configuration (model, options, recipe, seed, data, index lists), are refused; a study of another
+        cohort, label, task or protocol before that.
         """
+        old = read_old(self.folder)
+        if old is not None:
+            check_same(self.folder, old, self.description())
         jobs = self.jobs()
         taken: dict[str, str] = {}
         for job in jobs:
@@ -186,7 +190,6 @@ class Study:
     def is_finished(self, job: Job) -> bool:
         """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
         from bnt.training.config import read_config
-        from bnt.training.run import difference
 
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
@@ -195,10 +198,9 @@ class Study:
         done = is_done(job)
         found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
         if found != wanted.digest():
-            what = difference(read_config(folder), wanted)
-            raise BadInput(
-                f"{folder} holds a run of another configuration ({what}): choose another --out for this study."
-            )
+            what, way = run_mismatch(read_config(folder), wanted)
+            ways = f"{way} to go on with it, or choose another --out" if way else "choose another --out for this study"
+            raise BadInput(f"{folder} holds a run of another configuration ({what}): {ways}.")
         return done
 
     def run(
