@@ -103,6 +103,12 @@ def test_a_site_of_one_class_is_said_once_and_below_the_table(odd_folder, tmp_pa
     assert "All 6 runs were done earlier; nothing was run." in capfd.readouterr().err
 
 
+def test_predicting_with_a_study_names_one_of_its_runs(whole, cohort_folder, capsys):
+    assert main(["predict", str(whole), str(cohort_folder)]) == 2
+    said = capsys.readouterr().err
+    assert f"is a study of 4 finished runs: give one of them, for example {whole}/runs/bnt--split0--seed0." in said
+
+
 def test_a_class_too_rare_to_be_split_is_one_sentence(odd_folder, tmp_path, capsys):
     assert compare(odd_folder, tmp_path / "study", "--models", "bnt", "--label", "rare", "--splits", "2") == 2
     said = capsys.readouterr().err
