@@ -113,4 +113,5 @@ def refuse_study(folder: Path) -> None:
     runs = sorted(file.parent for file in (folder / "runs").glob("*/DONE"))
     if not runs:
         raise BadInput(f"{folder} is a study, not a run, and none of the runs in {folder / 'runs'} is finished yet.")
-    raise BadInput(f"{folder} is a study of {len(runs)} finished runs: give one of them, for example {runs[0]}.")
+    count = f"{len(runs)} finished run{'s' * (len(runs) != 1)}"
+    raise BadInput(f"{folder} is a study of {count}: give one of them, for example {runs[0]}.")

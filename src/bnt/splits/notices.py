@@ -34,7 +34,8 @@ def split_notices(
         return []
     said = []
     if not names and len(splits) < n_splits:
-        said.append(f"{Path(name).name} has {len(splits)} splits, fewer than the {n_splits} of --splits: all are used.")
+        count = f"{len(splits)} split{'s' * (len(splits) != 1)}"
+        said.append(f"{Path(name).name} has {count}, fewer than the {n_splits} of --splits: all are used.")
     missing = left_out(cohort, [split for _, split in splits])
     if missing:
         said.append(f"{missing} of {len(cohort)} subjects are in no split of {Path(name).name}.")
