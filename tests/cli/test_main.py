@@ -85,6 +85,7 @@ def test_a_model_is_described_without_marks_of_documentation_pages(model, capsys
     assert main(["models", model]) == 0
     printed = capsys.readouterr().out
     assert "Options and defaults" in printed
+    assert f'"{model}:NAME=VALUE' in printed  # how bnt compare and bnt tune take them
     assert "``" not in printed
     assert ":class:" not in printed
     assert "()\n" not in printed.splitlines()[0] + "\n"

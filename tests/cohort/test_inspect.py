@@ -48,6 +48,19 @@ def test_a_sound_cohort_has_no_warning() -> None:
     assert report.volumes == (150, 175.0, 200)
 
 
+@pytest.mark.parametrize(
+    ("volumes", "text"),
+    [
+        (np.repeat([80], N), "the shortest scan has 80 volumes; every scan has fewer than 100"),
+        (np.repeat([80, 200], N // 2), "the shortest scan has 80 volumes; all 12 subjects of A have fewer than 100"),
+        (np.tile([80, 200], N // 2), "the shortest scan has 80 volumes"),
+    ],
+)
+def test_short_scans_are_of_everyone_of_sites_or_of_some(volumes, text) -> None:
+    report = inspect_cohort(Cohort(*sound(n_volumes=volumes)))
+    assert [check.text for check in report.checks if check.name == "scan length"] == [text]
+
+
 def test_counts_per_site_and_class_are_those_of_a_loop() -> None:
     _, table = sound()
     report = inspect_cohort(Cohort(*sound()))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from bnt.cli.main import main
 from bnt.cli.variants import parse_variant
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
 
 
@@ -74,6 +76,62 @@ def test_numbers_and_devices_that_cannot_be_are_one_sentence(cohort_folder, tmp_
     assert compare(cohort_folder, tmp_path / "study", "--models", "svm", *words.split()) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "study").exists()
+
+
+@pytest.fixture(scope="module")
+def odd_folder(cohort, tmp_path_factory):
+    """The small cohort with a site of one class, three classes and a class of two subjects."""
+    people = cohort.participants.copy()
+    y = people["diagnosis"].to_numpy()
+    people["site"] = np.where((y == 1) & (np.arange(len(y)) < 20), "C", people["site"])
+    people["three"] = np.arange(len(y)) % 3
+    people["rare"] = (np.arange(len(y)) < 2).astype(int)
+    folder = tmp_path_factory.mktemp("odd") / "cohort"
+    Cohort(cohort.connectomes, people.drop(columns=["scan"], errors="ignore")).save(folder)
+    return folder
+
+
+def test_a_site_of_one_class_is_said_once_and_below_the_table(odd_folder, tmp_path, capfd):
+    words = ("--models", "logistic", "svm", "--protocol", "loso")
+    assert compare(odd_folder, tmp_path / "study", *words) == 0
+    said = capfd.readouterr()
+    sentence = "AUROC is undefined on split leave-one-site-out:0:C"
+    assert said.err.count(sentence) == said.out.count(sentence) == 1
+    assert "UserWarning" not in said.err
+    assert "(n = 2)" in said.out
+    assert compare(odd_folder, tmp_path / "study", *words) == 0
+    assert "All 6 runs were done earlier; nothing was run." in capfd.readouterr().err
+
+
+def test_predicting_with_a_study_names_one_of_its_runs(whole, cohort_folder, capsys):
+    assert main(["predict", str(whole), str(cohort_folder)]) == 2
+    said = capsys.readouterr().err
+    assert f"is a study of 4 finished runs: give one of them, for example {whole}/runs/bnt--split0--seed0." in said
+
+
+def test_a_class_too_rare_to_be_split_is_one_sentence(odd_folder, tmp_path, capsys):
+    assert compare(odd_folder, tmp_path / "study", "--models", "bnt", "--label", "rare", "--splits", "2") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "has rare = 1 (2 of 60 subjects have it)" in said
+    assert not (tmp_path / "study").exists()
+
+
+def test_three_classes_are_not_told_of_tests_that_were_not_done(odd_folder, tmp_path, capsys):
+    words = ("--models", "logistic", "svm", "--label", "three", "--splits", "1")
+    assert compare(odd_folder, tmp_path / "study", *words, "--permutations", "10") == 2
+    assert "label 'three' has 3 classes" in capsys.readouterr().err
+    assert compare(odd_folder, tmp_path / "study", *words) == 0
+    printed = capsys.readouterr().out
+    assert "p_plain" in printed
+    assert "DeLong" not in printed
+    assert "nan" not in printed
+
+
+@pytest.mark.parametrize("words", ["--models svm svm", "--models svm --seeds 0 0"])
+def test_what_is_given_twice_is_refused(cohort_folder, tmp_path, capsys, words):
+    assert compare(cohort_folder, tmp_path / "study", *words.split()) == 2
+    assert "give each" in capsys.readouterr().err
 
 
 def test_reproduce_refuses_no_threads(cohort_folder, tmp_path, capsys):

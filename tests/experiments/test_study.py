@@ -11,12 +11,17 @@ import pandas as pd
 import pytest
 from small_studies import LOGISTIC, make_study, tiny, weights
 
-from bnt.cohort import Cohort
+from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.experiments.job import Job, Variant
+from bnt.experiments.merge import run_mismatch
 from bnt.experiments.results import pooled_predictions, run_table, shared_runs, write_tables
 from bnt.experiments.statistics import delong, paired_test
-from bnt.experiments.study import folder_name
+from bnt.experiments.study import Study, folder_name
+from bnt.splits import named_splits
+from bnt.training.config import RunConfig
+from bnt.training.recipe import find_recipe
+from bnt.training.task import Task
 
 
 @pytest.fixture
@@ -79,8 +84,25 @@ def test_options_that_no_model_can_have_are_refused_before_anything_runs(cohort,
 
 
 def test_variants_with_one_name_are_refused(cohort, tmp_path):
-    with pytest.raises(BadInput, match="same name"):
+    with pytest.raises(BadInput, match=r"same name, logistic: give each once"):
         make_study(tmp_path, cohort, [LOGISTIC, LOGISTIC])
+
+
+def test_seeds_and_splits_given_twice_are_refused(cohort, tmp_path):
+    with pytest.raises(BadInput, match="Seed 3 is given twice"):
+        make_study(tmp_path, cohort, [LOGISTIC], seeds=(3, 4, 3))
+    twice = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1) * 2
+    with pytest.raises(BadInput, match="Split site-stratified:0:split0 is given twice"):
+        Study(tmp_path, cohort, "diagnosis", [LOGISTIC], twice)
+
+
+def test_a_network_cannot_select_on_one_class_and_a_linear_model_need_not(cohort, tmp_path):
+    zeros, ones = (np.flatnonzero(cohort.labels("diagnosis") == k) for k in (0, 1))
+    parts = np.r_[zeros[:10], ones[:10]], zeros[10:14], np.r_[zeros[14:], ones[10:]]
+    with pytest.raises(BadInput, match="No validation subject of split s has diagnosis = 1 .*bnt cannot select"):
+        Study(tmp_path, cohort, "diagnosis", [LOGISTIC, tiny()], [("s", parts)])
+    last = replace(tiny(), recipe=replace(tiny().recipe, select="last"))
+    assert Study(tmp_path, cohort, "diagnosis", [LOGISTIC, last], [("s", parts)]).cautions == []
 
 
 def test_variants_that_would_share_a_folder_are_refused(cohort, tmp_path):
@@ -164,8 +186,66 @@ def test_other_labels_or_sites_under_the_same_names_are_refused(cohort, copy):
         people = cohort.participants.copy()
         people[column] = people[column].to_numpy()[::-1]
         study.cohort = Cohort(cohort.connectomes, people, timeseries=cohort.timeseries, path=cohort.path)
-        with pytest.raises(BadInput, match="data_sha256"):
+        with pytest.raises(BadInput, match="whose scans, sites or labels were others then"):
             study.run()
+
+
+def test_another_cohort_is_named_before_all_that_differs_with_it(cohort, copy, tmp_path):
+    people = cohort.participants.assign(site="X", age=1.0)
+    people["diagnosis"] = people["diagnosis"].to_numpy()[::-1]
+    other = Cohort(cohort.connectomes, people)
+    other.save(tmp_path / "other")
+    study = make_study(copy, load_cohort(tmp_path / "other"), [tiny(n_clusters=3)])
+    with pytest.raises(BadInput, match=f"made from cohort {cohort.path}, not {tmp_path / 'other'}: choose"):
+        study.todo()
+    (copy / "study.json").unlink()  # the runs say it as well
+    with pytest.raises(BadInput, match=f"made from cohort {cohort.path.resolve()}, not {tmp_path / 'other'}"):
+        study.todo()
+
+
+def test_a_study_of_another_protocol_says_how_to_go_on(cohort, copy):
+    study = make_study(copy, cohort, [LOGISTIC])
+    study.protocol = "random"
+    with pytest.raises(BadInput, match="or give --protocol site-stratified to go on with it"):
+        study.todo()
+
+
+def config_of(variant, **changes):
+    """The configuration of a run, as far as it decides whether a study goes on."""
+    made = RunConfig("bnt", "diagnosis", 0, variant.recipe, Task("classification", (0, 1)), options=variant.options)
+    return replace(made, **{"cohort": "/a", "data_sha256": "1", **changes})
+
+
+DEFAULT = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt"))
+SHORT = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt", epochs=3))
+SLOW = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt", lr=0.5))
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "what", "way"),
+    [
+        (config_of(SHORT), config_of(DEFAULT), "epochs = 3, not 16", "add --epochs 3"),
+        (config_of(DEFAULT), config_of(SHORT), "epochs = 16, not 3", "leave out --epochs"),
+        (config_of(SLOW), config_of(DEFAULT), "lr = 0.5", "add --change lr=0.5"),
+        (config_of(SLOW), config_of(SHORT), "epochs = 16", "add --change lr=0.5 and leave out --epochs"),
+        (config_of(DEFAULT, threads=2), config_of(DEFAULT), "threads is 2, not 1", "give --threads 2"),
+        (config_of(DEFAULT, label="sex"), config_of(SHORT), "label is 'sex'", "give --label sex"),
+        (config_of(DEFAULT, revision=2), config_of(SHORT), "edition 2 of bnt", ""),
+        (config_of(DEFAULT, cohort="/b", data_sha256="2"), config_of(SHORT, label="x"), "cohort /b, not /a", ""),
+        (config_of(DEFAULT, recipe_name="paper"), config_of(SHORT), "recipe is paper", "give --recipe paper"),
+        (config_of(DEFAULT, split_sha256="x"), config_of(SHORT), "has other subjects", ""),
+        (
+            config_of(DEFAULT, task=Task("classification", (1, 0))),
+            config_of(SHORT),
+            "positive class is 0, not 1",
+            "give --positive 0",
+        ),
+    ],
+)
+def test_what_decides_most_is_named_with_the_option_that_goes_on(found, wanted, what, way):
+    said, how = run_mismatch(found, wanted)
+    assert what in said
+    assert how == way
 
 
 def test_another_positive_class_is_refused(cohort, copy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
@@ -11,15 +12,16 @@ import pytest
 from small_studies import tiny
 
 from bnt.cli.main import main
+from bnt.cli.tune_command import parse_grid
 from bnt.errors import BadInput
 from bnt.experiments import tuning as tuning_module
 from bnt.experiments.job import Variant
 from bnt.experiments.searches import GridSearch, make_search
 from bnt.experiments.tuning import Tuning, inner_split, with_setting
-from bnt.experiments.tuning_grids import FREE_RANGES, PAPER_GRIDS, TRAINING, paper_grid
+from bnt.experiments.tuning_grids import FREE_RANGES, PAPER_GRIDS, TRAINING, free_ranges, own_grid, paper_grid
 from bnt.models import create_model, list_models, model_options
 from bnt.splits import check_split, named_splits
-from bnt.training.recipe import Recipe
+from bnt.training.recipe import Recipe, find_recipe
 
 
 @pytest.mark.parametrize(
@@ -185,9 +187,77 @@ def test_an_unknown_search_is_refused():
         make_search("random", "svm", 3, seed=[0, 0])
 
 
-def test_a_model_without_options_cannot_be_tuned():
-    with pytest.raises(BadInput, match="nothing to tune"):
+def test_a_network_without_ranges_is_searched_in_its_training_and_others_take_a_grid(monkeypatch):
+    monkeypatch.delitem(FREE_RANGES, "dgm")
+    assert free_ranges("dgm") == TRAINING
+    with pytest.raises(BadInput, match="no ranges to search 'linear-ensemble' in.*--grid"):
         make_search("free", "linear-ensemble", 3, seed=[0, 0])
+
+
+def test_a_grid_of_ones_own_is_every_combination():
+    axes = parse_grid(("n_clusters=4,10", "recipe.lr=1e-3,1e-4", "readout=mean"))
+    source, cells = own_grid("bnt", axes)
+    assert source == "--grid n_clusters=4,10 recipe.lr=0.001,0.0001 readout=mean"
+    assert len(cells) == 4
+    assert cells[-1] == {"n_clusters": 10, "recipe.lr": 1e-4, "readout": "mean"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("n_clusters", "is not name=value,value"),
+        ("n_clusters=4,,5", "is not name=value,value"),
+        ("n_clusters=4 n_clusters=5", "names n_clusters twice"),
+        ("clusters=4", "has no option 'clusters'"),
+        ("recipe.speed=4", "no field 'speed'"),
+        ("recipe.lr=fast", "recipe: lr"),
+        ("recipe.lr=0.100001,0.100002", "twice"),
+    ],
+)
+def test_a_grid_that_means_nothing_is_refused(words, message):
+    with pytest.raises(BadInput, match=f"(?i){message}"):
+        own_grid("bnt", parse_grid(tuple(words.split())))
+
+
+def test_the_recipe_of_a_model_that_has_none_is_not_searched():
+    with pytest.raises(BadInput, match=r"svm is not trained by a recipe, so that recipe.lr would change nothing"):
+        own_grid("svm", {"recipe.lr": [1e-3]})
+    assert len(own_grid("svm", {"C": [0.1], "recipe.refit": [True, False]})[1]) == 2
+
+
+def test_epochs_in_a_setting_are_the_number_of_epochs():
+    base = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt"))
+    assert with_setting(base, {"recipe.epochs": 3}, "x").recipe.min_steps == 0
+
+
+def test_tune_goes_on_with_fewer_splits_and_refuses_another_search(cohort_folder, tmp_path, capsys):
+    out = tmp_path / "study"
+    words = ["tune", str(cohort_folder), "--out", str(out), "--jobs", "2", "--epochs", "2"]
+    assert main([*words, "--model", "logistic", "--splits", "2", "--grid", "C=0.01,1"]) == 0
+    before = {name: (out / name).read_text() for name in ("trials.csv", "chosen.csv", "study.json")}
+    capsys.readouterr()
+    assert main([*words, "--model", "logistic", "--splits", "2", "--grid", "C=0.1,1"]) == 2
+    assert "another search (--grid C=0.01,1, not --grid C=0.1,1)" in capsys.readouterr().err
+    assert main([*words, "--model", "ridge", "--grid", "penalty=1"]) == 2
+    assert "another model (logistic, not ridge)" in capsys.readouterr().err
+    assert main([*words, "--model", "logistic", "--grid", "C=0.01,1", "--seed", "1"]) == 2
+    assert {name: (out / name).read_text() for name in before} == before
+    assert main([*words, "--model", "logistic", "--splits", "1", "--grid", "C=0.01,1"]) == 0
+    for name in ("trials.csv", "chosen.csv"):
+        rows = pd.read_csv(out / name).set_index("split").sort_index()
+        assert rows.equals(pd.read_csv(io.StringIO(before[name])).set_index("split").sort_index())
+    assert pd.read_csv(out / "runs.csv")["split"].nunique() == 2
+
+
+def test_a_search_that_was_interrupted_is_not_mixed_with_another(make_tuning, monkeypatch):
+    first = make_tuning()
+    with monkeypatch.context() as patch:
+        patch.setattr(Tuning, "_search", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            first.run()
+    monkeypatch.setattr(tuning_module, "make_search", lambda *_, **__: GridSearch("another", list(GRID)))
+    with pytest.raises(BadInput, match=r"another search \(a test, not another\)"):
+        make_tuning().run()
 
 
 def test_variants_keep_their_own_options_when_tuned(cohort, tmp_path):

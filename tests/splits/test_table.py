@@ -15,11 +15,14 @@ from bnt.splits import (
     RepeatedKFold,
     SavedSplits,
     SiteStratifiedSplit,
+    check_classes,
     check_split,
     choose_split,
+    named_splits,
     protocol,
     read_splits,
     save_splits,
+    split_notices,
 )
 
 
@@ -95,7 +98,7 @@ def test_ids_of_another_column_are_found_by_its_name(cohort, tmp_path):
             "participant_id,s\nsub-0002,0\nnobody,1\n",
             r"1 of 2 subjects who are not in the cohort \(the first is nobody",
         ),
-        ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not 0, 1, 2 or empty"),
+        ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not 0, 1, 2 "),
         ("participant_id,s\nsub-0002,0\nsub-0002,1\n", "lists subject sub-0002 twice"),
         ("participant_id,s\nsub-0002,0\nsub-0003,1\n", "split s: The test part of the split is empty"),
         ("participant_id,s\nsub-0000,0\nsub-0001,1\nsub-0003,2\n", "are of one group"),
@@ -137,6 +140,77 @@ def test_protocols_by_name(cohort, tmp_path):
         protocol("random", n_folds=2)
     with pytest.raises(BadInput, match="There is no file nowhere.csv"):
         protocol("nowhere.csv")
+
+
+def test_the_lists_of_a_run_are_a_table_of_one_split(cohort, tmp_path):
+    from bnt.training.run import write_splits
+
+    split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
+    write_splits(tmp_path, cohort, split)
+    [(name, found)] = named_splits(cohort, "diagnosis", str(tmp_path / "splits.csv"))
+    assert name == "splits.csv:part"
+    for mine, theirs in zip(found, split, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_table_with_fewer_splits_or_subjects_is_said(cohort, tmp_path, capsys):
+    path = tmp_path / "s.csv"
+    half = cohort.select(np.arange(20))
+    save_splits(path, half, SiteStratifiedSplit(n_splits=3).split(half, "diagnosis"))
+    splits = named_splits(cohort, "diagnosis", str(path), n_splits=9)
+    assert split_notices(cohort, str(path), splits, n_splits=9) == [
+        "s.csv has 3 splits, fewer than the 9 of --splits: all are used.",
+        "20 of 40 subjects are in no split of s.csv.",
+    ]
+    assert split_notices(half, str(path), splits, n_splits=3) == []
+    assert split_notices(half, str(path), splits[:1], n_splits=5, names=["split0"]) == []
+    choose_split(cohort, "diagnosis", str(path), which="split1")
+    assert capsys.readouterr().err == "20 of 40 subjects are not in split split1 of s.csv.\n"
+
+
+def test_leave_one_site_out_says_how_many_splits_it_has(cohort):
+    splits = named_splits(cohort, "diagnosis", "loso")
+    assert "2 splits" in split_notices(cohort, "loso", splits, n_splits=5)[0]
+    assert split_notices(cohort, "random", splits, n_splits=2) == []
+
+
+# -- classes that a part lacks ----------------------------------------------------------------------
+
+Y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("parts", "selecting", "message"),
+    [
+        (([0, 1], [2, 4], [3, 5]), [], r"^No training subject of split s has ill = 1 \(4 of 8 subjects have it\): use"),
+        (
+            ([0, 4], [1, 2], [3, 5]),
+            ["bnt"],
+            "No validation subject of split s has ill = 1.*bnt cannot select",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_learned_or_selected_on_is_refused(parts, selecting, message):
+    split = tuple(np.array(part) for part in parts)
+    with pytest.raises(BadInput, match=message):
+        check_classes("ill", Y, [("s", split)], selecting)
+
+
+def test_a_class_that_is_not_tested_is_a_caution_for_each_of_a_few_splits():
+    split = (np.array([0, 4]), np.array([1, 2]), np.array([3]))
+    found = check_classes("ill", Y.astype(float), [(f"s{k}", split) for k in range(6)])
+    assert found[0] == "AUROC is undefined on split s0: no test subject has ill = 1 (4 of 8 subjects have it)."
+    assert found[3:] == ["AUROC is undefined on 3 more splits, too: s3, s4, s5."]
+
+
+def test_choosing_a_split_that_lacks_a_class_says_so(capsys):
+    lonely = cohort_of(["a"] * 20 + ["b"] * 20 + ["c"] * 10, [0, 1] * 20 + [1] * 10)
+    choose_split(lonely, "diagnosis", "leave-one-site-out", which="c")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "No test subject of split leave-one-site-out:0:c has diagnosis = 0 (20 of 50" in said
+    choose_split(lonely, "diagnosis", "leave-one-site-out", which="a")
+    assert capsys.readouterr().err == ""
 
 
 def test_one_split_is_chosen_by_number_or_name(cohort, tmp_path):

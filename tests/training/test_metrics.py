@@ -100,6 +100,12 @@ def test_task_is_read_from_the_labels():
     assert task_for(np.arange(30), "classification").n_outputs == 30
 
 
+@pytest.mark.parametrize("y", [[1.0, 1.5, 2.0], [1.0, 2.0, np.nan], [1.0, 2.0, np.inf]])
+def test_numbers_that_are_not_whole_are_no_classes(y):
+    with pytest.raises(BadInput, match="no whole number and so no class"):
+        task_for(np.array(y), "classification")
+
+
 def test_task_statistics_come_from_the_training_part_only():
     y = np.array([1.5, 2.5, 3.5, 1000.5])
     task = task_for(y, train=np.array([0, 1, 2]))

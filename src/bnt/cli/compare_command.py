@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -71,18 +75,15 @@ def run(options: Options) -> int:
     from bnt.cli.values import parse_settings
     from bnt.cli.variants import parse_variant
     from bnt.cohort import load_cohort
-    from bnt.errors import BadInput
     from bnt.experiments.results import run_table, write_tables
     from bnt.experiments.study import Study
     from bnt.progress import say
-    from bnt.splits import named_splits
+    from bnt.splits import named_splits, split_notices
 
     cohort = load_cohort(options.cohort)
     changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}
     variants = [parse_variant(word, options.recipe, changes) for word in options.models]
     names = [v.name for v in variants]
-    if options.permutations < 0:
-        raise BadInput(f"--permutations is {options.permutations}: give 0 for none, or for example 10000.")
     splits = named_splits(
         cohort,
         options.label,
@@ -91,8 +92,8 @@ def run(options: Options) -> int:
         names=options.split_names,
         seed=options.split_seed,
     )
-    if options.protocol == "leave-one-site-out" and options.splits != len(splits):
-        say(f"leave-one-site-out has one split a site: {len(splits)} splits, whatever --splits says.")
+    for sentence in split_notices(cohort, options.protocol, splits, n_splits=options.splits, names=options.split_names):
+        say(sentence)
     study = Study(
         options.out,
         cohort,
@@ -107,25 +108,31 @@ def run(options: Options) -> int:
         device=options.device,
         command=typed(),
     )
+    check_permutations(options.permutations, cohort.labels(options.label), options.label, options.task)
     reference = check_reference(options, names)
+    for sentence in study.cautions:
+        say(sentence)
     processes = process_count(options.jobs, options.threads)
     waiting, seconds = len(study.todo()), study.estimate(processes)
     if waiting:
         cost = "" if seconds is None or options.engine == "ray" else f", about {duration(seconds)}"
         where = "on Ray" if options.engine == "ray" else f"{min(processes, waiting)} at a time"
         say(f"{waiting} of {len(study.jobs())} runs to do, {where}{cost}.")
+    else:
+        say(f"All {len(study.jobs())} runs were done earlier; nothing was run.")
     with Board() as board:
         failures = study.run(engine=options.engine, n_processes=processes, address=options.address, watch=board)
     finished = run_table(options.out)
     done = [] if finished.empty else finished["variant"].unique().tolist()
     if done:
         chosen = reference if reference in done else next((name for name in names if name in done), done[0])
-        _, summary, _ = write_tables(options.out, chosen, options.permutations)
+        _, summary, comparisons = write_tables(options.out, chosen, options.permutations)
         print((options.out / "summary.md").read_text())
-        print(explanation(chosen, finished["split"].nunique(), options.permutations))
-        if options.permutations:
-            chance = zip(summary["variant"], summary["p_chance"])
-            print("Against chance (labels permuted within sites): " + ", ".join(f"{v} p = {p:.4f}" for v, p in chance))
+        print(explanation(chosen, finished["split"].nunique(), comparisons, options.permutations))
+        if "p_chance" in summary:
+            chance = summary.dropna(subset="p_chance")
+            shown = ", ".join(f"{v} p = {p:.4f}" for v, p in zip(chance["variant"], chance["p_chance"]))
+            print(f"Against chance (labels permuted within sites): {shown}")
         print(f"Tables: {options.out}/runs.csv, summary.csv, comparisons.csv.  Page: bnt report {options.out}")
     for name, reason in failures.items():
         print(f"failed: {name}: {reason}")
@@ -156,11 +163,29 @@ def process_count(jobs: int, threads: int) -> int:
     return jobs or max(1, len(os.sched_getaffinity(0)) // threads)
 
 
-def explanation(reference: str, n_splits: int, permutations: int) -> str:
-    """Return how to read the table, in a sentence or two."""
-    text = (
-        f"Means ± SD over {n_splits} split{'s' if n_splits != 1 else ''}; differences from {reference} are paired, "
-        "with the Nadeau-Bengio correction for shared subjects and Holm's for several models. comparisons.csv also has "
-        "the paper's plain t-test (p_plain) and DeLong's test on pooled predictions."
+def check_permutations(n: int, y: np.ndarray, label: str, task: str) -> None:
+    """Refuse permutation tests that cannot be done: they are of AUROCs of two classes."""
+    from bnt.errors import BadInput
+    from bnt.training.task import task_for
+
+    if n < 0:
+        raise BadInput(f"--permutations is {n}: give 0 for none, or for example 10000.")
+    if not n:
+        return
+    found = task_for(y, task)
+    if found.n_outputs != 2:
+        what = "is a score" if found.kind == "regression" else f"has {found.n_outputs} classes"
+        raise BadInput(f"--permutations is {n} and label {label!r} {what}: the tests are of two classes, leave it out.")
+
+
+def explanation(reference: str, n_splits: int, comparisons: pd.DataFrame, permutations: int) -> str:
+    """Return how to read the table, in a sentence or two: of what is in it and beside it."""
+    text = f"Means ± SD over {n_splits} split{'s' if n_splits != 1 else ''}"
+    if not len(comparisons):
+        return f"{text}."
+    text += (
+        f"; differences from {reference} are paired, with the Nadeau-Bengio correction for shared subjects and Holm's "
+        "for several models. comparisons.csv also has the paper's plain t-test (p_plain)"
     )
-    return text + (f" Permutation tests: {permutations} draws." if permutations else "")
+    text += " and DeLong's test on pooled predictions." if "p_delong" in comparisons else "."
+    return text + (f" Permutation tests: {permutations} draws." if "p_permutation" in comparisons else "")

@@ -81,7 +81,10 @@ def describe_model(name: str, n_rois: int) -> None:
     entry = find_entry(name)
     print(f"{entry.name}: {entry.summary} ({entry.paper or 'ours'})\n")
     print(plain(inspect.cleandoc(constructor(entry).__doc__ or "")))
-    print("\nOptions and defaults (set them with --option NAME=VALUE):")
+    print(
+        "\nOptions and defaults (set them in bnt train with --option NAME=VALUE, in bnt compare and bnt tune as "
+        f'"{entry.name}:NAME=VALUE,NAME=VALUE"):'
+    )
     for option, default in model_options(name).items():
         print(f"  {option} = {default!r}")
     if entry.training:

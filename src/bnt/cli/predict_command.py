@@ -22,7 +22,7 @@ class Options:
     """Options of ``bnt predict``."""
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A folder made by `bnt train`."""
+    """A folder made by `bnt train`, or one of the runs of a study (STUDY/runs/...)."""
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """A cohort, a folder of derivatives, or one file."""
     out: Path | None = None
@@ -54,6 +54,7 @@ def run(options: Options) -> None:
         raise BadInput(f"--top is {options.top}: give a number of connections from 1.")
     if options.out is not None and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
         raise BadInput(f"--out {options.out} is a folder, or in a folder that is not there: give a file to write.")
+    refuse_study(options.run)
     trained = TrainedRun(options.run)
     n_top = options.top if options.explain else 0
     if (options.source / "cohort.json").is_file():
@@ -101,3 +102,16 @@ def run(options: Options) -> None:
         except OSError as error:
             raise BadInput(f"{options.out} cannot be written: {error.strerror}.") from error
         print(f"{len(table)} subjects in {options.out}")
+
+
+def refuse_study(folder: Path) -> None:
+    """Refuse a study, which holds many runs, and name one of them."""
+    from bnt.errors import BadInput
+
+    if (folder / "config.toml").is_file() or not (folder / "study.json").is_file():
+        return
+    runs = sorted(file.parent for file in (folder / "runs").glob("*/DONE"))
+    if not runs:
+        raise BadInput(f"{folder} is a study, not a run, and none of the runs in {folder / 'runs'} is finished yet.")
+    count = f"{len(runs)} finished run{'s' * (len(runs) != 1)}"
+    raise BadInput(f"{folder} is a study of {count}: give one of them, for example {runs[0]}.")

@@ -1,4 +1,4 @@
-"""Tune a model inside the training part: the paper's grid (appendix F), or a free search with Optuna.
+"""Tune a model inside the training part: the paper's grid (appendix F), your own, or a free search with Optuna.
 
 Settings are compared on validation subjects; the test part is scored once, with the chosen setting, beside the model
 as it is. Given again after an interruption it goes on. STUDY then holds trials.csv, chosen.csv and the study's tables.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -28,6 +28,9 @@ class Options:
     """A model of `bnt models`, perhaps with options that are not searched: "vanilla:readout=mean"."""
     search: Literal["grid", "free"] = "grid"
     """The paper's grid, or Optuna (extra [hpo])."""
+    grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE ...")] = ()
+    """A grid of your own in place of the paper's, every combination of options and fields of the recipe:
+    n_clusters=4,10 recipe.lr=1e-3,1e-4."""
     trials: int = 20
     """Trials a split of a free search."""
     splits: int = 1
@@ -47,6 +50,8 @@ class Options:
     """Whether the label is a class or a score."""
     recipe: str = "default"
     """How networks are trained: default, paper, released, or best (default, refitted on training and validation)."""
+    epochs: int | None = None
+    """Epochs, in place of the recipe's."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example epochs=20."""
     baseline: bool = True
@@ -75,10 +80,11 @@ def run(options: Options) -> int:
     from bnt.cohort import load_cohort
     from bnt.experiments.tuning import Tuning
     from bnt.progress import say
-    from bnt.splits import named_splits
+    from bnt.splits import named_splits, split_notices
 
     cohort = load_cohort(options.cohort)
-    base = parse_variant(options.model, options.recipe, parse_settings(options.change, "--change"))
+    changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}
+    base = parse_variant(options.model, options.recipe, changes)
     splits = named_splits(
         cohort,
         options.label,
@@ -87,6 +93,8 @@ def run(options: Options) -> int:
         names=options.split_names,
         seed=options.split_seed,
     )
+    for sentence in split_notices(cohort, options.protocol, splits, n_splits=options.splits, names=options.split_names):
+        say(sentence)
     tuning = Tuning(
         options.out,
         cohort,
@@ -94,6 +102,7 @@ def run(options: Options) -> int:
         base,
         splits,
         search=options.search,
+        grid=parse_grid(options.grid),
         n_trials=options.trials,
         baseline=options.baseline,
         seed=options.seed,
@@ -103,6 +112,8 @@ def run(options: Options) -> int:
         device=options.device,
         command=typed(),
     )
+    for sentence in tuning.study.cautions:
+        say(sentence)
     say(f"{tuning.n_trials()} trials over {len(splits)} split{'s' if len(splits) != 1 else ''} ({tuning.source}).")
     processes = process_count(options.jobs, options.threads)
     with Board() as board:
@@ -122,6 +133,24 @@ def run(options: Options) -> int:
     for name, reason in failures.items():
         print(f"failed: {name}: {reason}")
     return 1 if failures else 0
+
+
+def parse_grid(words: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Return ``("n_clusters=4,10",)`` as ``{"n_clusters": [4, 10]}``; values are read as those of ``--change``."""
+    from bnt.cli.values import parse_settings
+    from bnt.cli.variants import split_outside
+    from bnt.errors import BadInput
+
+    axes: dict[str, list[Any]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        values = split_outside(text)
+        if not name or not equals or not all(values):
+            raise BadInput(f"--grid {word!r} is not name=value,value, for example --grid n_clusters=4,10.")
+        if name in axes:
+            raise BadInput(f"--grid names {name} twice: give all its values in one word.")
+        axes[name] = [parse_settings((f"{name}={value}",), "--grid")[name] for value in values]
+    return axes
 
 
 def trial_table(trials: pd.DataFrame) -> str:

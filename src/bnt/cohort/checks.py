@@ -121,16 +121,21 @@ def _signals(report: Inspection) -> Iterator[Check]:
             "scans left out", "note", f"{len(dropped)} scans of {most} volumes or fewer were left out as too short"
         )
     if report.volumes is not None:
-        short = sum(site.n for site in report.sites if site.volumes is not None and site.volumes[1] < FEW_VOLUMES)
         if report.volumes[0] < FEW_VOLUMES:
-            yield Check(
-                "scan length",
-                "note",
-                f"the shortest scan has {report.volumes[0]} volumes"
-                + (f"; all {short} subjects of some sites have fewer than {FEW_VOLUMES}" if short else ""),
-            )
+            yield Check("scan length", "note", f"the shortest scan has {report.volumes[0]} volumes{_short(report)}")
         else:
             yield Check("scan length", "ok", f"{report.volumes[0]} volumes or more")
+
+
+def _short(report: Inspection) -> str:
+    """Return where every scan is short: everywhere, or at the sites named."""
+    sites = [site for site in report.sites if site.volumes is not None and site.volumes[1] < FEW_VOLUMES]
+    if report.volumes is not None and report.volumes[2] < FEW_VOLUMES:
+        return f"; every scan has fewer than {FEW_VOLUMES}"
+    if not sites:
+        return ""
+    names, n = _some([site.name for site in sites]), sum(site.n for site in sites)
+    return f"; all {n} subjects of {names} have fewer than {FEW_VOLUMES}"
 
 
 def _duplicates(report: Inspection) -> Iterator[Check]:

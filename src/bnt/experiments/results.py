@@ -94,8 +94,16 @@ def per_split(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     return runs.pivot_table(index="split", columns="variant", values=metric, aggfunc="mean", sort=False)
 
 
+def largest(metric: str, runs: pd.DataFrame) -> float:
+    """Return the largest value that a metric of classes can have: the Brier score of three or more runs to 2."""
+    return 2.0 if metric == "brier" and "sensitivity" not in runs else 1.0
+
+
 def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a variant: mean, SD and corrected 95 % interval of every metric, and what it cost."""
+    """Return one row a variant: mean, SD and corrected 95 % interval of every metric, and what it cost.
+
+    ``<metric>_n`` is the number of splits behind a metric: fewer than ``n_splits`` where it is undefined on some.
+    """
     rows = []
     ratio = overlap(runs)
     names = [m for m in METRICS + SCORES if m in runs]
@@ -103,8 +111,11 @@ def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, Any] = {"variant": variant, "n_splits": group["split"].nunique(), "n_runs": len(group)}
         for metric in names:
             found = summarise(group.groupby("split", sort=False)[metric].mean().tolist(), ratio)
-            low, high = np.clip([found.low, found.high], 0, 1) if metric in METRICS else (found.low, found.high)
+            low, high = found.low, found.high
+            if metric in METRICS:
+                low, high = np.clip([low, high], 0, largest(metric, runs))
             row |= {metric: found.mean, f"{metric}_sd": found.sd, f"{metric}_low": low, f"{metric}_high": high}
+            row[f"{metric}_n"] = found.n
         row |= {
             "n_parameters": int(group["n_parameters"].median()),
             "cpu_seconds": float(group["cpu_seconds"].mean()),
@@ -226,8 +237,11 @@ def chance_column(folder: str | Path, runs: pd.DataFrame, variants: list[str], n
     return found
 
 
+NOTHING = "–"  # what a table shows where there is no number
+
+
 def _p(value: float) -> str:
-    return "n/a" if not np.isfinite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return NOTHING if not np.isfinite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
@@ -242,22 +256,54 @@ def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
     found = comparisons.set_index("variant") if len(comparisons) else pd.DataFrame()
 
     def shown(row: pd.Series, column: str) -> str:
-        spread = row[f"{column}_sd"]
-        mean = f"{scale * row[column]:.{digits}f}"
-        return f"{mean} ± {scale * spread:.{digits}f}" if np.isfinite(spread) else mean
+        if not np.isfinite(row[column]):
+            return NOTHING
+        text = f"{scale * row[column]:.{digits}f}"
+        if np.isfinite(row[f"{column}_sd"]):
+            text += f" ± {scale * row[f'{column}_sd']:.{digits}f}"
+        return text if row[f"{column}_n"] == row["n_splits"] else f"{text} (n = {row[f'{column}_n']})"
 
     for _, row in summary.iterrows():
         cells = [row["variant"], *(shown(row, c) for c in columns), str(row["n_splits"])]
         if row["variant"] in found.index:
             one = found.loc[row["variant"]]
+            difference = f"{scale * one['difference']:+.{digits}f}" if np.isfinite(one["difference"]) else NOTHING
             low, high = (f"{scale * one[side]:+.{digits}f}" for side in ("low", "high"))
-            span = f" [{low}, {high}]" if np.isfinite(one["low"]) else ""
-            cells += [f"{scale * one['difference']:+.{digits}f}{span}", _p(one["p_corrected_holm"])]
+            span = f" [{low}, {high}]" if np.isfinite(one["low"]) else f" [{NOTHING}]"
+            cells += [difference + (span if difference != NOTHING else ""), _p(one["p_corrected_holm"])]
             cells += [_p(one[c]) for c in extra]
         else:
             cells += ["reference", *[""] * (1 + len(extra))]
         lines.append("| " + " | ".join([*cells, f"{row['cpu_seconds']:.1f}"]) + " |")
     return "\n".join(lines) + "\n"
+
+
+def notes(runs: pd.DataFrame, comparisons: pd.DataFrame) -> list[str]:
+    """Return what the table cannot show, in sentences: where a score is undefined, and why an interval is missing."""
+    metric, found = score_name(runs), []
+    name = "AUROC" if metric == "auroc" else metric
+    gone = runs[runs[metric].isna()]
+    if metric == "auroc" and len(gone):
+        why = "one class in its test part" if "sensitivity" in runs else "a class is missing from its test part"
+        names = gone["split"].unique().tolist()
+        found.append(
+            f"{name} is undefined on split{'s' * (len(names) > 1)} {', '.join(names)} ({why}): n is the number of "
+            "splits behind a mean, and tests are over splits that have it."
+        )
+    elif len(gone):
+        found.append(
+            f"{name} is undefined in {', '.join(gone['run'])} (all predictions, or all labels, are the same): n is "
+            "the number of splits behind a mean."
+        )
+    for _, row in comparisons.iterrows():
+        if row["n_splits"] > 1 and np.isfinite(row["difference"]) and not np.isfinite(row["p_corrected"]):
+            found.append(
+                f"{row['variant']} differs from {row['reference']} by the same amount on all {row['n_splits']} splits, "
+                "so that there is no interval and no p."
+            )
+    if len(comparisons) and (comparisons["n_splits"] < 2).any():
+        found.append("A difference on one split has no interval and no p.")
+    return found
 
 
 def write_tables(
@@ -287,9 +333,12 @@ def write_tables(
         raise BadInput(f"There is no finished variant {chosen!r}; there are {', '.join(variants)}.")
     comparisons = comparison_table(folder, runs, chosen, n_permutations)
     if n_permutations:
-        summary["p_chance"] = chance_column(folder, runs, variants, n_permutations)
+        chance = chance_column(folder, runs, variants, n_permutations)
+        if np.isfinite(chance).any():
+            summary["p_chance"] = chance
     write_atomic(folder / "runs.csv", runs.to_csv(index=False))
     write_atomic(folder / "summary.csv", summary.to_csv(index=False))
     write_atomic(folder / "comparisons.csv", comparisons.to_csv(index=False))
-    write_atomic(folder / "summary.md", markdown_table(summary, comparisons))
+    text = "\n".join([markdown_table(summary, comparisons), *notes(runs, comparisons)])
+    write_atomic(folder / "summary.md", text.rstrip("\n") + "\n")
     return runs, summary, comparisons

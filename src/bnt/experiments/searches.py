@@ -6,8 +6,7 @@ from math import isfinite
 from typing import Any, Protocol
 
 from bnt.errors import BadInput
-from bnt.experiments.tuning_grids import Range, Setting, free_ranges, paper_grid
-from bnt.models import find_entry
+from bnt.experiments.tuning_grids import Range, Setting, free_ranges, own_grid, paper_grid
 
 BATCH = 4  # trials asked for at a time: fixed, so that the search does not depend on how many processes run it
 
@@ -91,11 +90,14 @@ def _suggest(trial: Any, name: str, given: Range) -> Any:
     return float(f"{trial.suggest_float(name, low, high, log=given[0] == 'log'):.4g}")
 
 
-def make_search(kind: str, model: str, n_trials: int, seed: list[int]) -> Search:
-    """Return a search for one split."""
-    network = find_entry(model).family == "network"
+def make_search(
+    kind: str, model: str, n_trials: int, seed: list[int], axes: dict[str, list[Any]] | None = None
+) -> Search:
+    """Return a search for one split: of the paper's grid, of a user's ``axes`` in its place, or a free one."""
     if kind == "grid":
-        return GridSearch(*paper_grid(model))
+        return GridSearch(*(own_grid(model, axes) if axes else paper_grid(model)))
+    if axes:
+        raise BadInput(f"--grid gives every setting, so that there is nothing left for --search {kind}: give one.")
     if kind == "free":
-        return FreeSearch(free_ranges(model, network), n_trials, seed=1000 * seed[0] + seed[1])
+        return FreeSearch(free_ranges(model), n_trials, seed=1000 * seed[0] + seed[1])
     raise BadInput(f"There is no search {kind!r}; there are grid and free.")

@@ -13,6 +13,8 @@ from math import sqrt
 
 import numpy as np
 
+NO_SPREAD = 1e-12  # an SD below this is rounding of the same number
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -72,7 +74,8 @@ def paired_test(a: Sequence[float], b: Sequence[float], test_to_train: float = 0
     """Test whether ``a`` - ``b`` differs from zero over shared splits.
 
     With ``test_to_train`` = n_test / n_train it is the corrected resampled t-test of Nadeau and Bengio;
-    with 0 it is the plain paired t-test.
+    with 0 it is the plain paired t-test. Where the difference is the same on every split, and not 0, its spread is
+    not known: interval, t and p are NaN.
     """
     from scipy.stats import t
 
@@ -82,12 +85,13 @@ def paired_test(a: Sequence[float], b: Sequence[float], test_to_train: float = 0
     nan = float("nan")
     if n < 2:
         return Comparison(n, float(d.mean()) if n else nan, nan, nan, nan, max(n - 1, 0), nan)
-    mean, error = float(d.mean()), float(d.std(ddof=1)) * sqrt(variance_factor(n, test_to_train))
+    mean, sd = float(d.mean()), float(d.std(ddof=1))
+    if sd < NO_SPREAD * max(1.0, abs(mean)):
+        if abs(mean) < NO_SPREAD:
+            return Comparison(n, 0.0, 0.0, 0.0, nan, n - 1, 1.0)
+        return Comparison(n, mean, nan, nan, nan, n - 1, nan)
+    error = sd * sqrt(variance_factor(n, test_to_train))
     half = float(t.ppf(0.975, n - 1)) * error
-    if error == 0:
-        return Comparison(
-            n, mean, mean, mean, nan if mean == 0 else float(np.copysign(np.inf, mean)), n - 1, float(mean == 0)
-        )
     statistic = mean / error
     return Comparison(n, mean, mean - half, mean + half, statistic, n - 1, float(2 * t.sf(abs(statistic), n - 1)))
 
@@ -132,8 +136,8 @@ def delong(positive: np.ndarray, score_a: np.ndarray, score_b: np.ndarray) -> De
     """Compare two scores of the same subjects (DeLong, DeLong and Clarke-Pearson 1988; fast form of Sun and Xu 2014).
 
     On predictions pooled over splits a subject may appear more than once: average its scores first
-    (:func:`bnt.experiments.results.pooled_predictions` does). With fewer than two subjects of a class
-    there is no variance and p is NaN.
+    (:func:`bnt.experiments.results.pooled_predictions` does). With fewer than two subjects of a class, and
+    where two AUROCs that differ have no variance, interval, z and p are NaN.
     """
     from scipy.stats import norm
 
@@ -150,9 +154,10 @@ def delong(positive: np.ndarray, score_a: np.ndarray, score_b: np.ndarray) -> De
         return DeLong(area_a, area_b, difference, nan, nan, nan, nan)
     # var(A) + var(B) - 2 cov(A, B) of the placements is the variance of their differences
     variance = float((above_a - above_b).var(ddof=1) / n1 + (below_a - below_b).var(ddof=1) / n0)
-    if variance == 0:
-        z = 0.0 if difference == 0 else float(np.copysign(np.inf, difference))
-        return DeLong(area_a, area_b, difference, difference, difference, z, float(difference == 0))
+    if sqrt(variance) < NO_SPREAD:
+        if abs(difference) < NO_SPREAD:
+            return DeLong(area_a, area_b, 0.0, 0.0, 0.0, 0.0, 1.0)
+        return DeLong(area_a, area_b, difference, nan, nan, nan, nan)
     error = sqrt(variance)
     z, half = difference / error, float(norm.ppf(0.975)) * error
     return DeLong(area_a, area_b, difference, difference - half, difference + half, z, float(2 * norm.sf(abs(z))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -20,8 +21,9 @@ from bnt.errors import BadInput
 from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
 from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
-from bnt.experiments.merge import merged
-from bnt.splits import check_split
+from bnt.experiments.merge import check_same, merged, read_old, run_mismatch
+from bnt.models import find_entry
+from bnt.splits import check_classes, check_split
 
 LONGEST_NAME = 120
 
@@ -54,6 +56,11 @@ class Study:
     seeds : sequence of int
     command : str
         What was typed, to be kept in ``study.json``.
+
+    Attributes
+    ----------
+    cautions : list of str
+        What will be undefined, in sentences: the AUROC of a split whose test part lacks a class.
     """
 
     def __init__(
@@ -77,15 +84,38 @@ class Study:
         for what, given in (("variants", variants), ("splits", splits), ("seeds", seeds)):
             if not given:
                 raise BadInput(f"The study has no {what}: give at least one.")
-        names = [v.name for v in variants]
-        if len(set(names)) != len(names):
-            raise BadInput(f"Two variants of the study have the same name: {', '.join(names)}.")
+        self._refuse_repeated([v.name for v in variants], [name for name, _ in splits], seeds)
         for _, split in splits:
             check_split(cohort, *split)
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
         self.positive, self.command = positive, command
+        self.cautions = self._check_classes()
+
+    @staticmethod
+    def _refuse_repeated(variants: list[str], splits: list[str], seeds: Sequence[int]) -> None:
+        """Refuse what is given twice: its runs would share a folder."""
+        for given, sentence in (
+            (variants, "Two variants of the study have the same name, {}: give each once, or with other options."),
+            (splits, "Split {} is given twice: give each split once."),
+            (seeds, "Seed {} is given twice: give each seed once."),
+        ):
+            twice = [one for one, n in Counter(given).items() if n > 1]
+            if twice:
+                raise BadInput(sentence.format(twice[0]))
+
+    def _check_classes(self) -> list[str]:
+        """Refuse splits that lack a class where it is learned from; return what is undefined elsewhere."""
+        from bnt.training.task import task_for
+
+        y = self.cohort.labels(self.label)
+        if task_for(y, self.task, positive=self.positive).kind != "classification":
+            return []
+        selecting = [
+            v.name for v in self.variants if find_entry(v.model).family == "network" and v.recipe.select != "last"
+        ]
+        return check_classes(self.label, y, self.splits, selecting)
 
     def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
         """Return one run of the study."""
@@ -141,8 +171,12 @@ class Study:
         """Return the runs that are not done yet; nothing is written.
 
         A model that cannot be made with its options, and a folder that holds a run of another
-        configuration (model, options, recipe, seed, data, index lists), are refused.
+        configuration (model, options, recipe, seed, data, index lists), are refused; a study of another
+        cohort, label, task or protocol before that.
         """
+        old = read_old(self.folder)
+        if old is not None:
+            check_same(self.folder, old, self.description())
         jobs = self.jobs()
         taken: dict[str, str] = {}
         for job in jobs:
@@ -156,7 +190,6 @@ class Study:
     def is_finished(self, job: Job) -> bool:
         """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
         from bnt.training.config import read_config
-        from bnt.training.run import difference
 
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
@@ -165,10 +198,9 @@ class Study:
         done = is_done(job)
         found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
         if found != wanted.digest():
-            what = difference(read_config(folder), wanted)
-            raise BadInput(
-                f"{folder} holds a run of another configuration ({what}): choose another --out for this study."
-            )
+            what, way = run_mismatch(read_config(folder), wanted)
+            ways = f"{way} to go on with it, or choose another --out" if way else "choose another --out for this study"
+            raise BadInput(f"{folder} holds a run of another configuration ({what}): {ways}.")
         return done
 
     def run(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,13 @@ from bnt.errors import BadInput
 from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
 from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
-from bnt.experiments.results import read_report, read_study, run_table, write_tables
+from bnt.experiments.merge import merged, read_old
+from bnt.experiments.results import read_report, run_table, write_tables
 from bnt.experiments.searches import Search, make_search
 from bnt.experiments.study import Study
-from bnt.experiments.tuning_grids import Setting, setting_name
+from bnt.experiments.tuning_grids import PREFIX, Setting, setting_name
 from bnt.splits.shuffle import thinned
 from bnt.splits.strata import classes_of, strata_of, units_of
-
-PREFIX = "recipe."
 
 
 def inner_split(cohort: Cohort, label: str, split: Split, seed: int = 0) -> Split:
@@ -50,6 +49,8 @@ def inner_split(cohort: Cohort, label: str, split: Split, seed: int = 0) -> Spli
 def with_setting(base: Variant, setting: Setting, name: str) -> Variant:
     """Return a variant with some options and fields of the recipe changed."""
     recipe = {k.removeprefix(PREFIX): v for k, v in setting.items() if k.startswith(PREFIX)}
+    if "epochs" in recipe:
+        recipe.setdefault("min_steps", 0)  # a number of epochs that was asked for is the number of epochs
     options = {k: v for k, v in setting.items() if not k.startswith(PREFIX)}
     return replace(base, name=name, options={**base.options, **options}, recipe=replace(base.recipe, **recipe))
 
@@ -84,6 +85,8 @@ class Tuning:
         The model, its recipe and the options that are not searched.
     search : {"grid", "free"}
         The paper's grid, or Optuna.
+    grid : dict, optional
+        A grid in place of the paper's: options, or fields of the recipe after ``recipe.``, and their values.
     n_trials : int
         Trials a split of a free search.
     baseline : bool
@@ -99,6 +102,7 @@ class Tuning:
         splits: Sequence[tuple[str, Split]],
         *,
         search: str = "grid",
+        grid: dict[str, list[Any]] | None = None,
         n_trials: int = 20,
         baseline: bool = True,
         seed: int = 0,
@@ -109,9 +113,15 @@ class Tuning:
         variants = [tuned, replace(base, name=f"{base.name}-default")][: 2 if baseline else 1]
         self.study = Study(folder, cohort, label, variants, splits, seeds=(seed,), **settings)
         inner = [(name, inner_split(cohort, label, split)) for name, split in splits]
-        self.inner = Study(self.folder / "trials", cohort, label, [base], inner, seeds=(seed,), **settings)
+        try:
+            self.inner = Study(self.folder / "trials", cohort, label, [base], inner, seeds=(seed,), **settings)
+        except BadInput as error:
+            raise BadInput(f"In the split of a trial, made inside the training part: {error}") from error
+        if self.inner.cautions:
+            which = self.inner.cautions[0].replace("no test subject", "no validation subject")
+            raise BadInput(f"Trials cannot be compared on validation: {which}")
         self.searches: dict[str, Search] = {
-            name: make_search(search, base.model, n_trials, seed=[seed, k]) for k, (name, _) in enumerate(splits)
+            name: make_search(search, base.model, n_trials, [seed, k], grid) for k, (name, _) in enumerate(splits)
         }
         self.trials: list[Trial] = []
 
@@ -129,24 +139,42 @@ class Tuning:
 
         Given again after any interruption it ends at the same numbers: each finished trial is read, not run.
         """
-        if (self.folder / "study.json").is_file() and "search" not in read_study(self.folder):
-            raise BadInput(f"{self.folder} holds a study of bnt compare: choose another --out.")
+        description = self._description()
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
             (self.folder / "trials" / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
         with held(self.folder / ".lock", wait=5.0):
+            write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
             failures = self._search(watch, engine)
             chosen = self._choose()
             self._write_trials()
             finals = self._finals(chosen)
             failures |= run_jobs([j for j in finals if not self.study.is_finished(j)], watch=watch, **engine)
-            self._write_study()
             self._write_chosen(chosen)
             for folder in (self.folder, self.folder / "trials"):
                 shutil.rmtree(folder / "locks", ignore_errors=True)
         return failures
+
+    def _description(self) -> dict[str, Any]:
+        """Describe the tested runs as a study, with what its folder had before; refuse another search there."""
+        old = read_old(self.folder)
+        if old is not None:
+            if "search" not in old:
+                raise BadInput(f"{self.folder} holds a study of bnt compare: choose another --out.")
+            models = [v["name"] for v in old.get("variants", [])]
+            for what, before, now in (
+                ("model", next((m for m in models if m.endswith("-tuned")), ""), self.study.variants[0].name),
+                ("search", old["search"], self.source),
+                ("seed", *(", ".join(map(str, s)) for s in (old.get("seeds", []), self.study.seeds))),
+            ):
+                if before != now:
+                    before, now = before.removesuffix("-tuned"), now.removesuffix("-tuned")
+                    raise BadInput(
+                        f"{self.folder} holds a tuning with another {what} ({before}, not {now}): choose another --out."
+                    )
+        return merged(self.folder, self.study.description() | {"search": self.source})
 
     def _search(self, watch: Watcher | None, engine: dict[str, Any]) -> Outcome:
         """Ask every split's search for settings, run them, tell the scores, until no one asks for more."""
@@ -239,14 +267,19 @@ class Tuning:
             }
             for t in self.trials
         ]
-        write_atomic(self.folder / "trials.csv", pd.DataFrame(rows).to_csv(index=False))
+        write_atomic(self.folder / "trials.csv", self._with_other_splits("trials.csv", rows).to_csv(index=False))
 
-    def _write_study(self) -> None:
-        """Describe the tested runs as a study, for its tables and for ``bnt report``."""
-        about = {"search": self.source, "variants": [asdict(v) for v in self.study.variants]}
-        write_atomic(
-            self.folder / "study.json", json.dumps(self.study.description() | about, indent=2, default=str) + "\n"
-        )
+    def _with_other_splits(self, name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+        """Return rows of a table after those that it has of splits that are not asked for now."""
+        file, new = self.folder / name, pd.DataFrame(rows)
+        if not file.is_file():
+            return new
+        try:
+            old = pd.read_csv(file)
+            kept = old[~old["split"].isin([split for split, _ in self.study.splits])]
+        except (ValueError, KeyError) as error:
+            raise BadInput(f"{file} is damaged ({error}): remove it; the runs beside it are kept.") from error
+        return pd.concat([kept, new], ignore_index=True) if len(kept) else new
 
     def _write_chosen(self, chosen: dict[str, Trial]) -> None:
         runs = run_table(self.folder)
@@ -268,4 +301,4 @@ class Tuning:
                     if metric in found and len(found):
                         row[f"test_{metric}_{kind}"] = found[metric].iloc[0]
             rows.append(row)
-        write_atomic(self.folder / "chosen.csv", pd.DataFrame(rows).to_csv(index=False))
+        write_atomic(self.folder / "chosen.csv", self._with_other_splits("chosen.csv", rows).to_csv(index=False))

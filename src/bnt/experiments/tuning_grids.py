@@ -1,4 +1,4 @@
-"""What ``bnt tune`` searches: the paper's grids and our own ranges, as plain data.
+"""What ``bnt tune`` searches: the paper's grids and our own ranges, as plain data, or a user's grid.
 
 Names with ``recipe.`` before them are fields of the recipe; the others are options of the model. Where several names
 share a cell they are set together.
@@ -10,7 +10,10 @@ from itertools import product
 from typing import Any
 
 from bnt.errors import BadInput
+from bnt.models import find_entry, model_options
+from bnt.training.recipe import find_recipe
 
+PREFIX = "recipe."
 Setting = dict[str, Any]
 
 APPENDIX_F = "Kan et al. 2022, appendix F"
@@ -101,19 +104,67 @@ def paper_grid(model: str) -> tuple[str, list[Setting]]:
     if family_of(model) not in PAPER_GRIDS:
         raise BadInput(
             f"The paper has no grid for {model!r} (it did not tune it); there is one for {', '.join(PAPER_GRIDS)}. "
-            f"{'Use --search free.' if family_of(model) in FREE_RANGES else 'It has no free search either.'}"
+            f"{_own(model, 'Use --search free, or give' if has_ranges(model) else 'Give')}"
         )
     source, axes = PAPER_GRIDS[family_of(model)]
     return source, [{k: v for part in cell for k, v in part.items()} for cell in product(*axes)]
 
 
-def free_ranges(model: str, network: bool) -> dict[str, Range]:
-    """Return what a free search of a model varies; networks also vary how they are trained."""
-    if family_of(model) not in FREE_RANGES:
-        raise BadInput(f"There is nothing to tune in {model!r}; there is in {', '.join(FREE_RANGES)}.")
-    return {**FREE_RANGES[family_of(model)], **(TRAINING if network else {})}
+def own_grid(model: str, axes: dict[str, list[Any]]) -> tuple[str, list[Setting]]:
+    """Return a user's own grid, every combination of the values given, as :func:`paper_grid` returns the paper's.
+
+    Parameters
+    ----------
+    model : str
+    axes : dict
+        Options of the model, or fields of the recipe after ``recipe.``, and the values to try.
+    """
+    known, network = model_options(model), find_entry(model).family == "network"
+    for name, values in axes.items():
+        if name.startswith(PREFIX) and not network and name != f"{PREFIX}refit":
+            raise BadInput(f"--grid: {model} is not trained by a recipe, so that {name} would change nothing.")
+        for value in values:
+            if name.startswith(PREFIX):
+                find_recipe("default", model, **{name.removeprefix(PREFIX): value})  # refuses what no recipe can have
+            elif name not in known:
+                raise BadInput(
+                    f"--grid: {model} has no option {name!r}; it has {', '.join(known)}, and fields of the recipe such "
+                    "as recipe.lr."
+                )
+    cells = [dict(zip(axes, cell)) for cell in product(*axes.values())]
+    names = [setting_name(cell) for cell in cells]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadInput(f"--grid has the setting {twice} twice (numbers count to four digits): give each value once.")
+    words = [f"{name}={','.join(setting_name({'': v})[1:] for v in values)}" for name, values in axes.items()]
+    return f"--grid {' '.join(words)}", cells
+
+
+def has_ranges(model: str) -> bool:
+    """Whether there is a free search of a model: ranges of its own, or a network's training."""
+    return family_of(model) in FREE_RANGES or find_entry(model).family == "network"
+
+
+def free_ranges(model: str) -> dict[str, Range]:
+    """Return what a free search of a model varies; networks also, or only, vary how they are trained."""
+    if not has_ranges(model):
+        raise BadInput(
+            f"There are no ranges to search {model!r} in; there are for {', '.join(FREE_RANGES)}. {_own(model, 'Give')}"
+        )
+    network = find_entry(model).family == "network"
+    return {**FREE_RANGES.get(family_of(model), {}), **(TRAINING if network else {})}
+
+
+def _own(model: str, verb: str) -> str:
+    return f"{verb} values of your own with --grid NAME=VALUE,VALUE (options: bnt models {model})."
 
 
 def setting_name(setting: Setting) -> str:
     """Return a setting as text, as ``bnt compare --models MODEL:...`` takes it."""
-    return ",".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in setting.items())
+
+    def shown(value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return ",".join(f"{name}={shown(value)}" for name, value in setting.items())

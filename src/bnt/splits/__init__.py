@@ -1,8 +1,10 @@
 """Who is trained on, selected on and tested on; subjects, families and scans never on two sides."""
 
+from bnt.splits.classes import absent_classes, check_classes
 from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
 from bnt.splits.guard import check_split
 from bnt.splits.named import named_splits
+from bnt.splits.notices import split_notices
 from bnt.splits.protocols import PROTOCOLS, Splitter, choose_split, protocol, split_labels
 from bnt.splits.released import ReleasedSplit
 from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
@@ -18,6 +20,8 @@ __all__ = [
     "SiteStratifiedSplit",
     "Split",
     "Splitter",
+    "absent_classes",
+    "check_classes",
     "check_split",
     "choose_split",
     "named_splits",
@@ -26,4 +30,5 @@ __all__ = [
     "save_splits",
     "split_labels",
     "split_names",
+    "split_notices",
 ]

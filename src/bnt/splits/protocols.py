@@ -11,10 +11,13 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.progress import say
+from bnt.splits.classes import absent_classes
 from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
 from bnt.splits.released import ReleasedSplit
 from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
-from bnt.splits.table import SavedSplits, read_splits, split_names
+from bnt.splits.strata import MOST_CLASSES
+from bnt.splits.table import SavedSplits, left_out, read_splits, split_names
 
 PROTOCOLS: dict[str, type] = {
     "site-stratified": SiteStratifiedSplit,
@@ -84,7 +87,7 @@ def split_labels(name: str, cohort: Cohort, n_splits: int) -> list[str]:
 def choose_split(
     cohort: Cohort, label: str | np.ndarray | None, name: str, *, which: str = "0", seed: int = 0
 ) -> tuple[str, Split]:
-    """Return one split of a protocol and its name.
+    """Return one split of a protocol and its name; say whom and what it lacks on standard error.
 
     Parameters
     ----------
@@ -114,7 +117,12 @@ def choose_split(
         names = split_names(name)
         if which not in names and number is not None and number < len(names):
             which = names[number]
-        return f"{Path(name).name}:{which}", read_splits(name, cohort, [which])[0]
+        found = f"{Path(name).name}:{which}", read_splits(name, cohort, [which])[0]
+        missing = left_out(cohort, [found[1]])
+        if missing:
+            say(f"{missing} of {len(cohort)} subjects are not in split {which} of {Path(name).name}.")
+        _say_absent(cohort, label, *found)
+        return found
     splits = list(chosen.split(cohort, label))
     names = split_labels(name, cohort, len(splits))
     if which in names:
@@ -122,4 +130,16 @@ def choose_split(
     if number is None or number >= len(splits):
         span = ", ".join(names) if len(names) <= 30 else f"0 to {len(splits) - 1}"
         raise BadInput(f"Protocol {name!r} has no split {which!r}: choose one of {span}.")
+    _say_absent(cohort, label, f"{key}:{seed}:{names[number]}", splits[number])
     return f"{key}:{seed}:{names[number]}", splits[number]
+
+
+def _say_absent(cohort: Cohort, label: str | np.ndarray | None, name: str, split: Split) -> None:
+    """Say which classes the split lacks; a label with many values is a score, and lacks none."""
+    if not isinstance(label, str):
+        return
+    y = cohort.labels(label)
+    if len(np.unique(y)) <= MOST_CLASSES:
+        for one in absent_classes(label, y, [(name, split)]):
+            if one.part != "training":  # which training refuses
+                say(f"{one}: AUROC is undefined there, if it is a class.")

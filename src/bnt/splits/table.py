@@ -1,4 +1,7 @@
-"""Splits as a table: one row a subject, one column a split; 0 training, 1 validation, 2 test, empty left out."""
+"""Splits as a table: one row a subject, one column a split; 0 training, 1 validation, 2 test, empty left out.
+
+A run's own ``splits.csv`` has the words in place of the numbers, and is read as a table of one split.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from bnt.splits.guard import check_split
 from bnt.splits.shuffle import Split
 
 ID_COLUMNS = ("participant_id", "file_id", "subject_id", "id")
-_CODES = {"0": 0, "1": 1, "2": 2, "": -1}
+_CODES = {"0": 0, "1": 1, "2": 2, "": -1, "train": 0, "validation": 1, "test": 2}
 
 
 def save_splits(path: str | Path, cohort: Cohort, splits: Iterable[Split], names: Sequence[str] | None = None) -> None:
@@ -61,7 +64,8 @@ def read_splits(path: str | Path, cohort: Cohort, names: Sequence[str] | None = 
 
     The first column holds ids: those of the cohort or, if the cohort's participants table has a column of that name
     (such as ``file_id``), the ids there. Subjects of the cohort whom the table does not list, or lists with an empty
-    cell, are left out of the split. A subject listed but not in the cohort is refused.
+    cell, are left out of the split. A subject listed but not in the cohort is refused. Parts are 0, 1 and 2 or, as in
+    the ``splits.csv`` of a run, train, validation and test.
 
     Parameters
     ----------
@@ -89,7 +93,9 @@ def read_splits(path: str | Path, cohort: Cohort, names: Sequence[str] | None = 
         wrong = ~cells.isin(list(_CODES))
         if wrong.any():
             subject, cell = table.iloc[:, 0][wrong].iloc[0], cells[wrong].iloc[0]
-            raise BadInput(f"{path}, split {name}, subject {subject}: {cell!r} is not 0, 1, 2 or empty.")
+            raise BadInput(
+                f"{path}, split {name}, subject {subject}: {cell!r} is not 0, 1, 2 (train, validation, test) or empty."
+            )
         side = cells.map(_CODES).to_numpy()
         parts = [np.sort(rows[side == code]) for code in range(3)]
         try:
@@ -98,6 +104,14 @@ def read_splits(path: str | Path, cohort: Cohort, names: Sequence[str] | None = 
             raise BadInput(f"{path}, split {name}: {error}") from error
         out.append((parts[0], parts[1], parts[2]))
     return out
+
+
+def left_out(cohort: Cohort, splits: Sequence[Split]) -> int:
+    """Return how many subjects of the cohort are in no part of any of the splits."""
+    seen = np.zeros(len(cohort), dtype=bool)
+    for split in splits:
+        seen[np.concatenate([np.asarray(part) for part in split])] = True
+    return int((~seen).sum())
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -18,13 +18,20 @@ Z95 = 1.959963984540054
 
 def auroc(positive: np.ndarray, score: np.ndarray) -> float:
     """Return the area under the ROC curve (ties count half); NaN with a warning where a class is absent."""
+    area = auroc_or_nan(positive, score)
+    if np.isnan(area):
+        warnings.warn("AUROC is undefined: only one class is present.", stacklevel=2)
+    return area
+
+
+def auroc_or_nan(positive: np.ndarray, score: np.ndarray) -> float:
+    """Return :func:`auroc` without the warning: who made the split knows its name, and says it once."""
     from scipy.stats import rankdata
 
     positive = np.asarray(positive, dtype=bool)
     n1 = int(positive.sum())
     n0 = positive.size - n1
     if n1 == 0 or n0 == 0:
-        warnings.warn("AUROC is undefined: only one class is present.", stacklevel=2)
         return float("nan")
     ranks = rankdata(score)
     return float((ranks[positive].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))
@@ -35,7 +42,7 @@ def auroc_interval(positive: np.ndarray, score: np.ndarray) -> tuple[float, floa
     from scipy.stats import rankdata
 
     positive = np.asarray(positive, dtype=bool)
-    area = auroc(positive, score)
+    area = auroc_or_nan(positive, score)
     n1, n0 = int(positive.sum()), int((~positive).sum())
     if not np.isfinite(area) or min(n1, n0) < 2:
         return float("nan"), float("nan")
@@ -89,7 +96,7 @@ def binary_metrics(positive: np.ndarray, probability: np.ndarray) -> dict[str, A
         if abs(accuracy - implied) > 1e-9:
             raise AssertionError(f"accuracy {accuracy} is not the weighted mean {implied} of the two recalls")
     return {
-        "auroc": auroc(positive, probability),
+        "auroc": auroc_or_nan(positive, probability),
         "auroc_ci": auroc_interval(positive, probability),
         "accuracy": accuracy,
         "accuracy_ci": accuracy_ci,
@@ -113,7 +120,7 @@ def multiclass_metrics(codes: np.ndarray, probabilities: np.ndarray) -> dict[str
     recalls = [float((called[codes == c] == c).mean()) for c in range(n_classes) if (codes == c).any()]
     one_hot = np.eye(n_classes)[codes]
     return {
-        "auroc": float(np.mean([auroc(codes == c, probabilities[:, c]) for c in range(n_classes)])),
+        "auroc": float(np.mean([auroc_or_nan(codes == c, probabilities[:, c]) for c in range(n_classes)])),
         "accuracy": accuracy,
         "accuracy_ci": accuracy_ci,
         "balanced_accuracy": float(np.mean(recalls)),

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bnt.errors import BadInput
-from bnt.training.metrics import auroc
+from bnt.training.metrics import auroc_or_nan
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Task:
             return -float(np.mean((np.asarray(y, dtype=float) - predictions[:, 0]) ** 2))
         codes = self.encode(y)
         if self.n_outputs == 2:
-            return auroc(codes == 1, predictions[:, 1])
-        return float(np.mean([auroc(codes == c, predictions[:, c]) for c in range(self.n_outputs)]))
+            return auroc_or_nan(codes == 1, predictions[:, 1])
+        return float(np.mean([auroc_or_nan(codes == c, predictions[:, c]) for c in range(self.n_outputs)]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for ``config.toml`` and ``report.json``."""
@@ -119,7 +119,13 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
             raise BadInput(f"Every training subject has the same target, {values[0]:g}: there is nothing to learn.")
         return Task("regression", mean=float(values.mean()), sd=sd)
     if y.dtype.kind == "f":
-        y, distinct = y.astype(np.int64), distinct.astype(np.int64)
+        broken = distinct[~np.isfinite(distinct) | (distinct != np.round(distinct))]
+        if broken.size:
+            raise BadInput(
+                f"The label has the value {broken[0]:g}, which is no whole number and so no class: pass --task "
+                "regression, or give classes as whole numbers or words."
+            )
+        y, distinct, part = y.astype(np.int64), distinct.astype(np.int64), part.astype(np.int64)
     if len(distinct) < 2:
         raise BadInput(f"All subjects have the label {distinct[0]!r}: classification needs two classes.")
     absent = set(distinct.tolist()) - set(np.unique(part).tolist())

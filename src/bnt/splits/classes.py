@@ -1,0 +1,102 @@
+"""Classes that a part of a split has no subject of: what cannot be trained, selected or tested there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bnt.errors import BadInput
+from bnt.splits.guard import PARTS
+from bnt.splits.shuffle import Split
+
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A class that a part of a split has no subject of.
+
+    Parameters
+    ----------
+    split, part : str
+    label : str
+    value : Any
+        The class.
+    n, total : int
+        How many subjects of the cohort have it, and how many there are.
+    """
+
+    split: str
+    part: str
+    label: str
+    value: Any
+    n: int
+    total: int
+
+    @property
+    def what(self) -> str:
+        """The class and how rare it is."""
+        value = f"{self.value:g}" if isinstance(self.value, float) else self.value
+        return f"{self.label} = {value} ({self.n} of {self.total} subjects have it)"
+
+    def __str__(self) -> str:
+        """Say it, as the beginning of a sentence."""
+        return f"No {self.part} subject of split {self.split} has {self.what}"
+
+
+def absent_classes(label: str, y: np.ndarray, splits: Sequence[tuple[str, Split]]) -> list[Absent]:
+    """Return the classes that parts of splits lack, split by split.
+
+    Parameters
+    ----------
+    label : str
+        What the classes are called.
+    y : array, (n,)
+        The class of every subject of the cohort.
+    splits : sequence of (name, (train, val, test))
+    """
+    classes, counts = np.unique(np.asarray(y), return_counts=True)
+    return [
+        Absent(name, part, label, value, int(n), len(y))
+        for name, split in splits
+        for part, rows in zip(PARTS, split)
+        for value, n in zip(classes.tolist(), counts)
+        if not (y[np.asarray(rows)] == value).any()
+    ]
+
+
+def check_classes(
+    label: str, y: np.ndarray, splits: Sequence[tuple[str, Split]], selecting: Sequence[str] = ()
+) -> list[str]:
+    """Refuse splits that lack a class where a model needs it; return what is undefined elsewhere, in sentences.
+
+    Parameters
+    ----------
+    label, y, splits
+        As for :func:`absent_classes`.
+    selecting : sequence of str
+        Models that select their epoch on the validation part.
+
+    Raises
+    ------
+    BadInput
+        A class is in no training part, or in no validation part that an epoch is selected on.
+    """
+    found = absent_classes(label, y, splits)
+    for one in found:
+        if one.part == "training":
+            raise BadInput(f"{one}: use other splits, or a label with more subjects of each class.")
+        if one.part == "validation" and selecting:
+            raise BadInput(
+                f"{one}, so that {selecting[0]} cannot select its epoch there: use other splits, or "
+                "--change select=last."
+            )
+    untested = {one.split: one for one in found if one.part == "test"}
+    said = [f"AUROC is undefined on split {name}: no test subject has {one.what}." for name, one in untested.items()]
+    if len(said) > MOST_NAMED:
+        rest = list(untested)[MOST_NAMED:]
+        said[MOST_NAMED:] = [f"AUROC is undefined on {len(rest)} more splits, too: {', '.join(rest)}."]
+    return said

@@ -1,0 +1,61 @@
+"""Tables of a study from scores that are undefined, constant or of several classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bnt.experiments import results
+from bnt.experiments.results import comparison_table, markdown_table, notes, summary_table
+
+
+def runs_of(scores: dict[str, list[float]], metric: str = "auroc", **columns: object) -> pd.DataFrame:
+    """Finished runs with these scores, one a split."""
+    rows = [
+        {"variant": name, "split": f"loso:{k}", "seed": 0, metric: value, "run": f"{name}--{k}--seed0"}
+        for name, values in scores.items()
+        for k, value in enumerate(values)
+    ]
+    more = {"n_train": 70, "n_test": 20, "n_parameters": 1, "cpu_seconds": 1.0, "peak_memory_mb": 1.0}
+    return pd.DataFrame(rows).assign(**more, **columns)
+
+
+@pytest.fixture(autouse=True)
+def no_predictions(monkeypatch):
+    """Tests on subjects need files of runs; these tables are of scores only."""
+    monkeypatch.setattr(results, "pooled_predictions", lambda *_: pd.DataFrame({"participant_id": []}))
+    monkeypatch.setattr(results, "_on_subjects", lambda *_: {})
+
+
+def test_a_constant_difference_has_a_dash_and_a_sentence_in_place_of_a_p(tmp_path):
+    runs = runs_of({"bnt": [0.5, 0.6], "svm": [0.6, 0.7]})
+    comparisons = comparison_table(tmp_path, runs, "bnt")
+    row = markdown_table(summary_table(runs), comparisons).splitlines()[-1]
+    assert "| +10.0 [–] | – |" in row
+    assert notes(runs, comparisons) == [
+        "svm differs from bnt by the same amount on all 2 splits, so that there is no interval and no p."
+    ]
+
+
+def test_an_undefined_auroc_is_said_with_the_number_of_splits_behind_the_mean(tmp_path):
+    runs = runs_of({"bnt": [0.5, np.nan, 0.8], "svm": [0.6, np.nan, 0.7]}, accuracy=0.5, sensitivity=0.5)
+    summary, comparisons = summary_table(runs), comparison_table(tmp_path, runs, "bnt")
+    assert summary["n_splits"].tolist() == [3, 3]
+    assert summary["auroc_n"].tolist() == comparisons["n_splits"].tolist() * 2 == [2, 2]
+    table = markdown_table(summary, comparisons)
+    assert table.count("(n = 2)") == 2  # accuracy is over all three
+    assert "AUROC is undefined on split loso:1 (one class in its test part)" in notes(runs, comparisons)[0]
+
+
+def test_a_metric_that_no_split_has_is_a_dash(tmp_path):
+    runs = runs_of({"bnt": [np.nan, np.nan], "svm": [np.nan, np.nan]}, accuracy=0.5)
+    comparisons = comparison_table(tmp_path, runs, "bnt")
+    assert "nan" not in markdown_table(summary_table(runs), comparisons)
+    assert "splits loso:0, loso:1 (a class is missing" in notes(runs, comparisons)[0]
+
+
+def test_the_brier_score_of_several_classes_may_pass_one():
+    runs = runs_of({"svm": [1.2, 1.4, 1.6]}, "brier")
+    assert summary_table(runs)["brier_high"].iloc[0] > 1.6
+    assert summary_table(runs.assign(sensitivity=0.5))["brier_high"].iloc[0] == 1
