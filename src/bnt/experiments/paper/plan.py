@@ -141,6 +141,19 @@ class Plan:
         merged = {**options, **self.model_options.get(model, {})}
         return Variant(name, model, merged, self.recipe_name, self.recipe_for(model))
 
+    def asks_for(self, variant: str, model: str) -> bool:
+        """Whether ``--only`` names a variant, by its own name or its model's; all are asked for without it."""
+        return not self.only or variant in self.only or model in self.only
+
+    def asked(self, variants: Sequence[Variant]) -> list[Variant]:
+        """Return the variants that are asked for; a name that is none of them is refused."""
+        known = {word for v in variants for word in (v.name, v.model)}
+        unknown = [word for word in self.only if word not in known]
+        if unknown:
+            names = ", ".join(v.name for v in variants)
+            raise BadInput(f"None of {', '.join(unknown)} is part of this; there are {names}.")
+        return [v for v in variants if self.asks_for(v.name, v.model)]
+
     def named_splits(self) -> list[tuple[str, Split]]:
         """Return the splits with their names."""
         return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
@@ -231,11 +244,7 @@ def run_grid(
 
     folder = folder or plan.out
     plan.check_binary()
-    asked = [v for v in variants if not plan.only or v.name in plan.only or v.model in plan.only]
-    if not asked:
-        names = ", ".join(v.name for v in variants)
-        raise BadInput(f"None of {', '.join(plan.only)} is part of this; there are {names}.")
-    kept, missing = runnable(plan.cohort, asked)
+    kept, missing = runnable(plan.cohort, plan.asked(variants))
     for name, reason in missing.items():
         plan.say(f"Skipped: {name}: {reason}.")
     if not kept:
