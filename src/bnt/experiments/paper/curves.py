@@ -24,7 +24,7 @@ from bnt.errors import BadInput
 from bnt.experiments.paper.drawing import GREY
 from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, step_seconds
 from bnt.experiments.paper.plan import Plan, runnable
-from bnt.experiments.paper.texts import circumstances, rows, skipped
+from bnt.experiments.paper.texts import about, not_run, rows
 from bnt.experiments.paper.writing import open_output
 from bnt.experiments.statistics import summarise
 from bnt.progress import track
@@ -170,9 +170,9 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     text = (
         "# Training curves, AUROC (points of 100)\n\n"
         + rows(header, body)
-        + circumstances(plan)
+        + f"\nOurs: {about(plan.cohort)}, label `{plan.label}`.\n"
         + NOTES.format(splits=f"{plan.n_splits} split{'s' * (plan.n_splits != 1)}")
-        + skipped(missing)
+        + not_run(missing)
     )
     return table, text, draw(table)
 

@@ -59,9 +59,9 @@ def markdown(plan: Plan, outcome: Outcome) -> str:
     return (
         f"# Figure 3a: cluster centres, AUROC (%) of `{plan.model}`\n\n"
         + rows(["K", *(f"{c} (ours)" if c == "simplex" else c for c in centres)], body)
-        + circumstances(plan, outcome)
+        + circumstances(plan, outcome, printed=False)
         + NOTES
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import Watcher
 from bnt.experiments.job import Split, Variant
 from bnt.experiments.paper.printed import CLUSTERS
 from bnt.experiments.paper.writing import open_output
-from bnt.experiments.results import run_table, write_tables
+from bnt.experiments.results import read_study, run_table, write_tables
 from bnt.experiments.study import Study
 from bnt.splits import named_splits
 from bnt.training.recipe import Recipe, find_recipe
@@ -184,9 +185,14 @@ class Outcome:
     runs, summary : DataFrame
         As :func:`bnt.experiments.results.write_tables` returns them; empty where nothing finished.
     missing : dict
-        Why a variant has no result: what was skipped, with its reason, and what failed.
+        Why a variant has no result: it was skipped, or all its runs failed.
+    failed : dict
+        Why a run of a variant that has others failed, by the run's name.
     seconds : float
     folder : path
+    comparisons : DataFrame
+    variants : list of Variant
+        All variants of the folder's study, those of earlier commands among them.
     """
 
     runs: pd.DataFrame
@@ -195,6 +201,8 @@ class Outcome:
     seconds: float
     folder: Path
     comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
+    variants: list[Variant] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
         """Return mean and SD over splits of a variant, NaN where there is none."""
@@ -238,8 +246,25 @@ def run_grid(
     *,
     reference: str | None = None,
     folder: Path | None = None,
+    comparable: bool = True,
 ) -> Outcome:
-    """Run variants on the plan's splits as a study, or complete it, and return its tables."""
+    """Run variants on the plan's splits as a study, or complete it, and return its tables.
+
+    Parameters
+    ----------
+    plan : Plan
+    variants : sequence of Variant
+        Those that ``plan.only`` asks for are run.
+    splits : list of (name, split), optional
+        The plan's own without it.
+    reference : str, optional
+        The variant that the others are compared with.
+    folder : path, optional
+        The study's; the plan's own without it.
+    comparable : bool
+        Whether splits are repeats of each other. Where they are not, a mean or a test over them means nothing:
+        only ``runs.csv`` is written.
+    """
     from bnt.experiments.paper.estimate import announce
 
     folder = folder or plan.out
@@ -268,14 +293,32 @@ def run_grid(
     failures = _carry_out(plan, study)
     for name, reason in failures.items():
         plan.say(f"failed: {name}: {reason}")
-        missing.setdefault(name.partition("--")[0], reason.rstrip("."))
     runs = run_table(folder)
     if runs.empty:
         raise BadInput(f"No run of {folder} finished: {next(iter(failures.values()), 'none was asked for')}")
     done = runs["variant"].unique().tolist()
-    chosen = reference if reference in done else done[0]
-    runs, summary, comparisons = write_tables(folder, chosen)
-    return Outcome(runs, summary, missing, time.monotonic() - started, folder, comparisons)
+    failed = {}
+    for name, reason in failures.items():
+        variant = name.partition("--")[0]
+        if variant in done:
+            failed[name] = reason.rstrip(".")
+        else:
+            missing.setdefault(variant, reason.rstrip("."))
+    summary = comparisons = pd.DataFrame()
+    if comparable:
+        runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
+    else:
+        write_atomic(folder / "runs.csv", runs.to_csv(index=False))
+        for name in ("summary.csv", "summary.md", "comparisons.csv"):
+            (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
+    seconds = time.monotonic() - started
+    return Outcome(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed)
+
+
+def variants_of(folder: Path) -> list[Variant]:
+    """Return the variants of a study on disk, each with the recipe that it was trained by."""
+    found = read_study(folder)["variants"]
+    return [Variant(**{**one, "recipe": Recipe(**one["recipe"])}) for one in found]
 
 
 def _carry_out(plan: Plan, study: Study) -> dict[str, str]:

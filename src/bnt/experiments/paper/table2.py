@@ -115,7 +115,7 @@ def markdown(plan: Plan, outcome: Outcome) -> str:
         + rows(header, lines)
         + circumstances(plan, outcome)
         + NOTES
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
 
 
