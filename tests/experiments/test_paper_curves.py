@@ -65,6 +65,7 @@ def test_a_killed_and_a_failed_curve_are_said_and_the_same_command_goes_on(plan)
     assert failures == {}
     assert not (plan.out / "failures.csv").exists()
     assert len(table) == 3
+    assert {f.name for f in (plan.out / "curves" / names[0]).iterdir()} == {"config.toml", curve_runs.CURVE}
     assert (plan.out / "curves" / names[2] / curve_runs.CURVE).stat().st_mtime_ns == kept
 
 

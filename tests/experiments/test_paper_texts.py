@@ -47,6 +47,8 @@ def test_models_with_a_recipe_of_their_own_are_named(plan):
     both = pd.concat([small.runs, outcome.runs])
     assert training(small.variants, both) == "recipe `default`, 12 to 132 epochs at most, batch 16"
     assert training([plan.variant("svm", "svm")], outcome.runs) == ""
+    once = replace(plan, epochs=1)
+    assert ", 1 epoch at most," in training([once.variant("san", "san")], outcome.runs)
 
 
 def test_circumstances_speak_of_the_paper_where_it_prints_numbers(plan):
@@ -126,12 +128,12 @@ def test_attention_without_networks_has_no_table(plan):
 
 
 def test_runtime_shows_a_dash_where_nothing_was_measured(plan):
-    found = runtime.collect(plan, ["san", "vanilla"], {"vanilla": 0.05}, {"san": "too wide"})
+    found = runtime.collect(plan, ["san", "vanilla"], {"vanilla": 0.06}, {"san": "too wide"})
     lines = runtime.markdown(found).splitlines()
     assert "nan" not in "".join(lines)
     assert lines[2] == "| `san` | 93.01 ± 0.96 | – | 47.0 | – | – | – |"
-    # 42 subjects are 2 steps of 16: 0.05 s * 2 * 200 * 1.15 = 23 s
-    assert lines[3] == "| `vanilla` | 2.32 ± 0.10 | 0.4 | 1.2 | – | 0 s | 50 |"
+    # 42 subjects are 2 steps of 16: 0.06 s * 2 * 1.15 an epoch, 200 of them 28 s
+    assert lines[3] == "| `vanilla` | 2.32 ± 0.10 | 0.5 | 1.2 | – | 0.14 | 60 |"
 
 
 def test_runtime_says_nothing_of_a_recipe_that_it_does_not_use(plan, monkeypatch):

@@ -7,7 +7,7 @@ import multiprocessing.connection
 import signal
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
@@ -22,7 +22,7 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import POLL_SECONDS, Watcher, _end_with_parent, _start_server
-from bnt.experiments.job import Job, Variant, configure
+from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
 from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, most_steps, step_seconds
 from bnt.experiments.paper.plan import Plan
@@ -30,6 +30,7 @@ from bnt.experiments.paper.writing import open_output
 from bnt.splits import named_splits
 from bnt.training.config import RunConfig, read_config, write_toml
 
+Lines = list[dict[str, Any]]
 CURVE = "curve.jsonl"  # appears last, whole: a line an epoch
 TESTING = 1.3  # the test part is scored as well
 
@@ -59,8 +60,8 @@ def jobs_of(plan: Plan, variants: Sequence[Variant], samplings: Sequence[str]) -
     return found
 
 
-def trace(cohort: Cohort, split: tuple[np.ndarray, np.ndarray, np.ndarray], config: RunConfig) -> list[dict[str, Any]]:
-    """Train one network and return loss, validation and test AUROC of every epoch."""
+def trace(cohort: Cohort, split: Split, config: RunConfig, tell: Callable[[dict[str, Any]], None]) -> Lines:
+    """Train one network and return loss, validation and test AUROC of every epoch; ``tell`` has the loop's lines."""
     import torch
 
     from bnt.training.batches import Batches
@@ -81,9 +82,10 @@ def trace(cohort: Cohort, split: tuple[np.ndarray, np.ndarray, np.ndarray], conf
 
     training, tested = batches(train), batches(test)
     prepare(model, lambda: (batch.x for batch in training.in_order()))
-    lines: list[dict[str, Any]] = []
+    lines: Lines = []
 
     def watch(line: dict[str, Any]) -> None:
+        tell(line)
         score = task.score(y[test], task.predictions(logits_of(model, tested)))
         known = score if np.isfinite(score) else None
         lines.append({"epoch": line["epoch"], "validation": line["val_score"], "test": known, "loss": line["loss"]})
@@ -117,8 +119,10 @@ def carry_out(job: Job) -> None:
         split, config = configure(job, cohort)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "config.toml", write_toml(config.to_dict()))
-        lines = trace(cohort, split, config)
+        with open(folder / "metrics.jsonl", "w", buffering=1) as log:  # for the one who watches
+            lines = trace(cohort, split, config, lambda line: print(json.dumps(line), file=log))
     write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "metrics.jsonl").unlink()
 
 
 def _child(text: str, answer: Connection) -> None:
@@ -219,7 +223,7 @@ def run_curves(plan: Plan, jobs: Sequence[Job]) -> tuple[pd.DataFrame, dict[str,
     return pd.DataFrame(collected).astype({"validation": float, "test": float}), failures
 
 
-def lines_of(job: Job) -> list[dict[str, Any]]:
+def lines_of(job: Job) -> Lines:
     """Read a finished curve."""
     file = Path(job.folder) / CURVE
     try:

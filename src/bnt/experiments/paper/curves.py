@@ -39,17 +39,17 @@ def check(plan: Plan) -> None:
     """Refuse options that have no meaning here; as a part of ``all`` they are meant for other parts, and it is said."""
     wrong = []
     if plan.protocol != "paper":
-        wrong.append(f"--protocol {plan.protocol} (it compares two samplings of its own)")
+        wrong.append(f"--protocol {plan.protocol} (they compare two samplings of their own)")
     if len(plan.seeds) > 1:
-        wrong.append(f"more than one seed (it takes the first, {plan.seeds[0]})")
+        wrong.append("more than one seed")
     if plan.engine != "local" or plan.address is not None:
-        wrong.append("--engine ray and --address (it runs on this machine)")
+        wrong.append("--engine ray and --address (they are trained on this machine)")
     if not wrong:
         return
-    said = f"The training curves have no use for {' or '.join(wrong)}"
+    said = f"The training curves cannot take {', '.join(wrong)}"
     if not plan.together:
         raise BadInput(f"{said}: leave it out.")
-    plan.say(f"{said}: they are made without.")
+    plan.say(f"{said}: they are made without, from the first seed.")
 
 
 def samplings_of(plan: Plan) -> list[str]:
@@ -83,7 +83,7 @@ def markdown(plan: Plan, jobs: Sequence[Job], table: pd.DataFrame) -> str:
     header = ["model", "sampling", "gap between validation and test", "change from epoch to epoch (test)"]
     variants = list({job.variant.name: job.variant for job in jobs}.values())
     runs = pd.DataFrame([{"variant": job.variant.name, "n_train": len(job.split[0])} for job in jobs])
-    recipe = training(variants, runs).replace(" epochs at most", " epochs")  # none ends early here
+    recipe = training(variants, runs).replace(" at most", "")  # none ends early here
     n = f"{plan.n_splits} split{'s' * (plan.n_splits != 1)}"
     return (
         "# Training curves, AUROC (points of 100)\n\n"

@@ -101,10 +101,12 @@ def most_steps(recipe: Recipe, n_train: int, n_val: int = 0) -> int:
     return recipe.n_members * (selected + again)
 
 
-def span(numbers: Iterable[int]) -> str:
-    """Return ``12``, or ``12 to 66`` where numbers differ."""
+def epochs_in_words(numbers: Iterable[int]) -> str:
+    """Return ``1 epoch``, ``12 epochs``, or ``12 to 66 epochs`` where numbers differ."""
     found = sorted(set(numbers))
-    return f"{found[0]}" if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+    if found[0] != found[-1]:
+        return f"{found[0]} to {found[-1]} epochs"
+    return f"{found[0]} epoch{'s' * (found[0] != 1)}"
 
 
 def announce(plan: Plan, study: Study) -> float:
@@ -128,9 +130,9 @@ def announce(plan: Plan, study: Study) -> float:
     at_once = max(1, min(plan.jobs, len(todo)))
     said = f"{len(todo)} of {len(study.jobs())} runs to do"
     if networks:
-        epochs = span(most_epochs(job.variant.recipe, len(job.split[0])) for job in networks)
+        epochs = epochs_in_words(most_epochs(job.variant.recipe, len(job.split[0])) for job in networks)
         early = any(job.variant.recipe.patience for job in networks)
-        said += f" ({epochs} epochs at most), {at_once} at a time: {steps:,} training steps, about "
+        said += f" ({epochs} at most), {at_once} at a time: {steps:,} training steps, about "
         said += f"{duration(total / at_once)} at the speed just measured"
         said += ", less where training stops early" if early else ""
     else:

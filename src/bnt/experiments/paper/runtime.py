@@ -114,10 +114,10 @@ def markdown(found: pd.DataFrame) -> str:
             number(one["minutes_200_epochs"]),
             number(one["printed_times_bnt"]),
             number(one["times_bnt"]),
-            duration(one["epoch_seconds"]) if np.isfinite(one["epoch_seconds"]) else "–",
+            number(one["epoch_seconds"], 2),
             number(1000 * one["step_seconds"], 0),
         ]
         for one in found.to_dict("records")
     ]
-    header = ["model", "paper, min", "ours, min", "paper, times BNT", "ours, times BNT", "an epoch", "a step, ms"]
+    header = ["model", "paper, min", "ours, min", "paper, times BNT", "ours, times BNT", "an epoch, s", "a step, ms"]
     return rows(header, body)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from bnt.cohort import Cohort
 from bnt.experiments.job import Variant
-from bnt.experiments.paper.estimate import duration, most_epochs, span
+from bnt.experiments.paper.estimate import duration, epochs_in_words, most_epochs
 from bnt.experiments.paper.plan import Outcome, Plan
 from bnt.experiments.paper.printed import N_RUNS
 from bnt.models import find_entry
@@ -58,8 +58,8 @@ def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
         sizes = runs.loc[runs["variant"] == variant.name, "n_train"]
         if not len(sizes) or find_entry(variant.model).family != "network":
             continue
-        epochs = span(most_epochs(variant.recipe, int(n)) for n in sizes)
-        said = f"recipe `{variant.recipe_name}`, {epochs} epochs at most, batch {variant.recipe.batch_size}"
+        epochs = epochs_in_words(most_epochs(variant.recipe, int(n)) for n in sizes)
+        said = f"recipe `{variant.recipe_name}`, {epochs} at most, batch {variant.recipe.batch_size}"
         found.setdefault(said, []).append(variant.name)
     if not found:
         return ""
