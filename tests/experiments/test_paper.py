@@ -10,6 +10,7 @@ import pytest
 
 import bnt
 from bnt.cli.main import main
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.experiments.paper import PARTS, reproduce
 from bnt.experiments.paper.plan import PRESETS, Plan
@@ -135,9 +136,12 @@ def test_curves_score_the_test_part_every_epoch_and_are_not_trained_twice(plan):
     assert set(table["sampling"]) == {"site-stratified", "random"}
     assert table["test"].between(0, 1).all()
     assert "stratified by site" in text
+    assert "Paper:" not in text  # it prints no numbers for them
     again = plan(only=("bnt",))
     reproduce("curves", again)
     assert again.lines == []  # nothing to announce
+    with pytest.raises(BadInput, match="holds a curve of another configuration \\(its label is 'diagnosis', not 'sex'"):
+        reproduce("curves", plan(only=("bnt",), label="sex"))
 
 
 def test_features_stand_beside_the_printed_ones(plan):
@@ -149,12 +153,27 @@ def test_features_stand_beside_the_printed_ones(plan):
 
 def test_learning_curve_keeps_the_test_part_and_thins_the_training_part(plan):
     made = plan(only=("svm",))
-    table, _ = check_files(reproduce("learning-curve", made), "learning-curve")
+    table, text = check_files(reproduce("learning-curve", made), "learning-curve")
     assert table["n_train"].tolist() == [14, 28]
+    assert "Paper:" not in text
+    # Shares are no repeats of one split: a mean or a test over them would mean nothing.
+    assert {f.name for f in made.out.iterdir() if f.suffix in (".csv", ".md")} == {
+        "learning-curve.csv",
+        "learning-curve.md",
+        "runs.csv",
+    }
     runs = sorted((made.out / "runs").iterdir())
     parts = [pd.read_csv(run / "splits.csv").groupby("part")["participant_id"].apply(set) for run in runs]
     assert parts[0]["test"] == parts[1]["test"]
     assert parts[1]["train"] < parts[0]["train"] or parts[0]["train"] < parts[1]["train"]
+
+
+def test_learning_curve_names_the_runs_that_failed_and_not_their_model(plan):
+    made = plan(only=("vanilla",), fractions=(0.2, 1.0), changes={"batch_size": 16})
+    table, text = check_files(reproduce("learning-curve", made), "learning-curve")
+    assert table["auroc"].isna().tolist() == [True, False]
+    assert "Not run" not in text
+    assert "- `vanilla--split0+20pc--seed0`: 5 training subjects do not fill one batch of 16" in text
 
 
 def test_runtime_measures_steps(plan):
@@ -175,12 +194,45 @@ def test_a_folder_of_another_table_is_refused(plan):
         reproduce("features", plan())
 
 
+@pytest.fixture(scope="module")
+def without_label(cohort, tmp_path_factory):
+    table = cohort.participants.drop(columns="diagnosis")
+    return Cohort(np.asarray(cohort.connectomes), table).save(tmp_path_factory.mktemp("paper") / "without")
+
+
+@pytest.mark.parametrize("what", ["parameters", "runtime", "theory"])
+def test_parts_that_predict_nothing_need_no_label(plan, without_label, monkeypatch, what):
+    from bnt.experiments import theory_report
+    from bnt.experiments.paper import runtime
+    from bnt.experiments.paper.writing import open_output
+
+    monkeypatch.setattr(runtime, "step_seconds", lambda *_, **__: 0.01)
+    monkeypatch.setattr(theory_report, "write_theory", lambda folder: open_output(folder, "theory"))
+    made = plan(cohort=without_label)
+    reproduce(what, made)
+    facts = json.loads((made.out / "reproduce.json").read_text())
+    assert facts["label"] is None
+    assert len(facts["data_sha256"]) == 64
+    assert made.lines or what == "parameters"  # what takes long says so first
+
+
+@pytest.mark.parametrize("what", ["table1", "curves", "learning-curve"])
+def test_a_label_that_is_not_there_is_said_before_anything_is_written(plan, without_label, what):
+    made = plan(cohort=without_label)
+    with pytest.raises(BadInput, match="has no label 'diagnosis'; it has age"):
+        reproduce(what, made)
+    assert not made.out.exists()
+
+
 def test_unknown_names_are_refused_before_anything_is_written(plan):
     made = plan()
     with pytest.raises(BadInput, match="no 'table9'"):
         reproduce("table9", made)
     with pytest.raises(BadInput, match="None of mlp"):
         reproduce("features", plan(only=("mlp",)))
+    for what in ("runtime", "curves"):
+        with pytest.raises(BadInput, match="None of svm is part of this; there are san"):
+            reproduce(what, plan(only=("svm",)))
     with pytest.raises(BadInput, match="does not have two classes"):
         reproduce("table1", plan(label="age"))
     with pytest.raises(BadInput, match="--only is about the rows of one table"):

@@ -30,6 +30,9 @@ PARTS = {
 }
 
 
+WITHOUT_LABEL = ("parameters", "theory", "runtime")  # nothing is predicted in them
+
+
 def reproduce(what: str, plan: Plan) -> list[Path]:
     """Make one part of the paper, or all; return the files.
 
@@ -68,12 +71,15 @@ def _one(what: str, plan: Plan) -> list[Path]:
     if what not in PARTS:
         raise BadInput(f"There is no {what!r} to reproduce; there are {', '.join(PARTS)} and all.")
     plan = replace(plan, what=what)
+    if what not in WITHOUT_LABEL:
+        plan.check_binary()
     check_output(plan.out, what)
     started = time.monotonic()
     if what == "theory":
         from bnt.experiments.theory_report import write_theory
 
         folder = plan.out
+        plan.say("Both theorems are checked by quadrature and sampling: about half a minute on one core.")
         write_theory(folder)
         files = [folder / f"theory.{ending}" for ending in ("csv", "md", "png", "pdf")]
     else:
@@ -90,12 +96,13 @@ def facts(what: str, plan: Plan) -> dict[str, Any]:
 
     from bnt.training.run import data_digest, versions
 
+    label = None if what in WITHOUT_LABEL else plan.label
     return {
         "what": what,
         "command": plan.command,
         "cohort": str(plan.cohort.path),
-        "data_sha256": data_digest(plan.cohort, plan.label),
-        "label": plan.label,
+        "data_sha256": data_digest(plan.cohort, *([label] if label else [])),
+        "label": label,
         "protocol": plan.protocol,
         "preset": plan.preset,
         "n_splits": plan.n_splits,

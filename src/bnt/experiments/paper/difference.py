@@ -11,7 +11,7 @@ from bnt.experiments.paper.assignment_runs import STARTS, difference_table, run_
 from bnt.experiments.paper.drawing import beside_figure
 from bnt.experiments.paper.plan import Plan
 from bnt.experiments.paper.printed import DIFFERENCE, show
-from bnt.experiments.paper.texts import circumstances, rows, skipped
+from bnt.experiments.paper.texts import circumstances, p_words, rows, skipped
 from bnt.experiments.results import overlap
 from bnt.experiments.statistics import paired_test, summarise
 
@@ -42,8 +42,8 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     verdict = f"\nOrthonormal - random: {corrected.difference:+.4f} over {corrected.n} splits"
     if corrected.n > 1:
         verdict += (
-            f", 95 % interval {corrected.low:+.4f} to {corrected.high:+.4f}, p = {corrected.p:.3f} (Nadeau-Bengio); "
-            f"the paper's plain t-test would give p = {plain.p:.3f}"
+            f", 95 % interval {corrected.low:+.4f} to {corrected.high:+.4f}, {p_words(corrected.p)} (Nadeau-Bengio); "
+            f"the paper's plain t-test would give {p_words(plain.p)}"
         )
     text = (
         f"# Difference score of the assignments of `{plan.model}`, K = 4\n\n"
@@ -55,7 +55,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         + ".\n"
         + circumstances(plan, outcome)
         + NOTES
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
     figure = beside_figure(
         list(STARTS),

@@ -45,6 +45,15 @@ def beside(axes: Axes, names: Sequence[str], ours: np.ndarray, printed: np.ndarr
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0.1)
 
 
+def same_limits(panels: Sequence[Axes]) -> None:
+    """Give all panels the limits that hold what any of them shows; one that shows nothing has no say."""
+    spans = [axes.get_xlim() for axes in panels if np.isfinite(axes.dataLim.intervalx).all()]
+    if spans:
+        low, high = min(low for low, _ in spans), max(high for _, high in spans)
+        for axes in panels:
+            axes.set_xlim(low, high)
+
+
 @styled
 def beside_figure(
     names: Sequence[str], ours: np.ndarray, printed: np.ndarray, xlabel: str, log: bool = False
@@ -80,3 +89,5 @@ def lines(
     axes.set_xscale("log")
     axes.set_xticks(list(x), [f"{v:g}" for v in x])
     axes.minorticks_off()
+    if len(x) == 1:  # or the groups' small shifts would be the whole width
+        axes.set_xlim(x[0] / 1.1, x[0] * 1.1)

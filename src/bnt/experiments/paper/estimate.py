@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,17 +13,42 @@ from bnt.experiments.job import Variant
 if TYPE_CHECKING:
     from bnt.experiments.paper.plan import Plan
     from bnt.experiments.study import Study
+    from bnt.training.recipe import Recipe
 
 BEYOND_STEPS = 1.15  # validation and reading beside the steps themselves
 
 
-def step_seconds(plan: Plan, variant: Variant, repeats: int = 1) -> float:
-    """Return the median time of a training step (forward, backward, Adam) on this cohort, after one to warm up."""
+def step_seconds(
+    plan: Plan,
+    variant: Variant,
+    *,
+    at_least: int = 1,
+    at_most: int = 1,
+    seconds: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Return the median time of a training step (forward, backward, Adam) on this cohort, after one to warm up.
+
+    Parameters
+    ----------
+    plan : Plan
+    variant : Variant
+    at_least, at_most : int
+        How many steps are measured: after ``at_least`` of them no more than ``seconds`` are spent.
+    seconds : float
+    clock : callable
+        ``time.process_time`` does not count what other processes take of the machine.
+    """
     import torch
 
     from bnt.models import create_model
     from bnt.training.batches import Batches
     from bnt.training.network import options_for, window_of
+
+    def now() -> float:
+        if plan.device.startswith("cuda"):
+            torch.cuda.synchronize(plan.device)  # steps are queued there: only this waits for them
+        return clock()
 
     before = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
@@ -40,9 +66,9 @@ def step_seconds(plan: Plan, variant: Variant, repeats: int = 1) -> float:
         batch = next(batches.in_order(n))
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
         model.train()
-        seconds = []
-        for _ in range(repeats + 1):
-            started = time.perf_counter()
+        taken: list[float] = []  # the first is to warm up
+        while len(taken) <= at_least or (len(taken) <= at_most and sum(taken[1:]) < seconds):
+            started = now()
             output = model(batch.x, series=batch.series, target=batch.target)
             loss = -(batch.target * output.logits.log_softmax(1)).sum()
             if output.loss is not None:
@@ -50,10 +76,37 @@ def step_seconds(plan: Plan, variant: Variant, repeats: int = 1) -> float:
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            seconds.append(time.perf_counter() - started)
-        return float(np.median(seconds[1:]))
+            taken.append(now() - started)
+        return float(np.median(taken[1:]))
     finally:
         torch.set_num_threads(before)
+
+
+def per_epoch(recipe: Recipe, n_train: int) -> int:
+    """Return the steps of one pass over ``n_train`` subjects, as :meth:`bnt.training.batches.Batches.n_steps`."""
+    full, rest = divmod(n_train, recipe.batch_size)
+    return full + (rest > 1 and not recipe.drop_last)
+
+
+def most_epochs(recipe: Recipe, n_train: int) -> int:
+    """Return how many epochs are made at most on ``n_train`` subjects: small cohorts need more for ``min_steps``."""
+    return recipe.for_steps(per_epoch(recipe, n_train)).epochs
+
+
+def most_steps(recipe: Recipe, n_train: int, n_val: int = 0) -> int:
+    """Return how many steps a run takes at most: members, and each again with the validation part where refitted."""
+    epochs = most_epochs(recipe, n_train)
+    selected = 0 if recipe.refit and recipe.select == "last" else epochs * per_epoch(recipe, n_train)
+    again = epochs * per_epoch(recipe, n_train + n_val) if recipe.refit else 0
+    return recipe.n_members * (selected + again)
+
+
+def epochs_in_words(numbers: Iterable[int]) -> str:
+    """Return ``1 epoch``, ``12 epochs``, or ``12 to 66 epochs`` where numbers differ."""
+    found = sorted(set(numbers))
+    if found[0] != found[-1]:
+        return f"{found[0]} to {found[-1]} epochs"
+    return f"{found[0]} epoch{'s' * (found[0] != 1)}"
 
 
 def announce(plan: Plan, study: Study) -> float:
@@ -66,27 +119,30 @@ def announce(plan: Plan, study: Study) -> float:
         return 0.0
     measured: dict[tuple[str, str], float] = {}
     total, steps = 0.0, 0
-    classical = 0
-    for job in todo:
-        if find_entry(job.variant.model).family != "network":
-            classical += 1
-            continue
+    networks = [job for job in todo if find_entry(job.variant.model).family == "network"]
+    for job in networks:
         kind = (job.variant.model, str(job.variant.options.get("readout", "")))
         if kind not in measured:
             measured[kind] = step_seconds(plan, job.variant)
-        recipe = job.variant.recipe
-        n = max(1, len(job.split[0]) // recipe.batch_size) * recipe.epochs * recipe.n_members * (1 + recipe.refit)
+        n = most_steps(job.variant.recipe, len(job.split[0]), len(job.split[1]))
         steps += n
         total += n * measured[kind] * BEYOND_STEPS
     at_once = max(1, min(plan.jobs, len(todo)))
-    seconds = total / at_once
-    early = ", less where training stops early" if plan.recipe.patience else ""
-    plain = f", and {classical} of models without epochs (seconds to minutes each)" if classical else ""
-    plan.say(
-        f"{len(todo)} of {len(study.jobs())} runs to do ({plan.recipe.epochs} epochs at most), {at_once} at a time: "
-        f"{steps:,} training steps, about {duration(seconds)} at the speed just measured{early}{plain}."
-    )
-    return seconds
+    said = f"{len(todo)} of {len(study.jobs())} runs to do"
+    if networks:
+        epochs = epochs_in_words(most_epochs(job.variant.recipe, len(job.split[0])) for job in networks)
+        early = any(job.variant.recipe.patience for job in networks)
+        said += f" ({epochs} at most), {at_once} at a time: {steps:,} training steps, about "
+        said += f"{duration(total / at_once)} at the speed just measured"
+        said += ", less where training stops early" if early else ""
+    else:
+        said += f", {at_once} at a time"
+    classical = len(todo) - len(networks)
+    if classical:
+        said += f", and {classical}" if networks else ", all"
+        said += " of models without epochs (seconds to minutes each)"
+    plan.say(said + ".")
+    return total / at_once
 
 
 def duration(seconds: float) -> str:

@@ -48,7 +48,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         )
         + circumstances(plan, outcome)
         + "\nThe number of eigenvectors is not printed; ours is about 32, so that the heads divide the width.\n"
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
     figure = beside_figure(
         list(KINDS.values()),

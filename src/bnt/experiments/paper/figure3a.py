@@ -52,26 +52,28 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
 
 
 def markdown(plan: Plan, outcome: Outcome) -> str:
-    """Return AUROC by K and centres."""
-    body = [[str(k)] + [show(outcome.value(name_of(c, k))) for c in CENTRES] for k in plan.clusters]
+    """Return AUROC by K and centres, those that were asked for."""
+    centres = [c for c in CENTRES if any(plan.asks_for(name_of(c, k), plan.model) for k in plan.clusters)]
+    clusters = [k for k in plan.clusters if any(plan.asks_for(name_of(c, k), plan.model) for c in CENTRES)]
+    body = [[str(k)] + [show(outcome.value(name_of(c, k))) for c in centres] for k in clusters]
     return (
         f"# Figure 3a: cluster centres, AUROC (%) of `{plan.model}`\n\n"
-        + rows(["K", *(f"{c} (ours)" if c == "simplex" else c for c in CENTRES)], body)
-        + circumstances(plan, outcome)
+        + rows(["K", *(f"{c} (ours)" if c == "simplex" else c for c in centres)], body)
+        + circumstances(plan, outcome, printed=False)
         + NOTES
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
 
 
 @styled
 def draw(plan: Plan, outcome: Outcome) -> Figure:
-    """Draw AUROC against K, one line a kind of centres."""
+    """Draw AUROC against K, one line a kind of centres; what was not run takes no room."""
     figure, (axes,) = canvas(width=4.6, height=2.8)
-    groups = {}
-    for c in CENTRES:
-        values = np.array([outcome.value(name_of(c, k)) for k in plan.clusters])
-        groups[c] = (values[:, 0], values[:, 1])
-    lines(axes, plan.clusters, groups)
+    scores = np.array([[outcome.value(name_of(c, k)) for k in plan.clusters] for c in CENTRES])  # (centres, K, 2)
+    known = np.isfinite(scores[:, :, 0])
+    there = known.any(axis=0)
+    groups = {c: (scores[i, there, 0], scores[i, there, 1]) for i, c in enumerate(CENTRES) if known[i].any()}
+    lines(axes, [k for k, one in zip(plan.clusters, there) if one], groups)
     axes.set(xlabel="number of clusters K", ylabel="test AUROC (%)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bnt.errors import BadInput
 from bnt.experiments.paper.plan import Plan, run_grid
-from bnt.experiments.paper.texts import circumstances, rows
+from bnt.experiments.paper.texts import circumstances, rows, skipped
 from bnt.explain.attention import mean_attention
 from bnt.explain.opening import part_rows
 from bnt.explain.rois import UNASSIGNED, Networks
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 NOTES = """
 Attention is that of the first layer in evaluation mode, averaged over heads, test subjects and splits; each row sums
 to 1, so {uniform:.5f} is no preference. The paper shows this figure for ABCD only and prints no number; it had no
-network labels for ABIDE. The ratio is above 1 where a network's ROIs attend to their own network more than to the rest.
+network labels for ABIDE.{more}
 """
+RATIO = "The ratio is above 1 where a network's ROIs attend to their own network more than to the rest."
+NO_LABELS = "The atlas of this cohort has none either (rois.tsv): ROIs are in its order, and no networks are compared."
 
 
 def networks_of(plan: Plan) -> Networks:
@@ -39,10 +42,13 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         folder = outcome.folder / "runs" / name
         tested = part_rows(folder, plan.cohort, "test")
         each.append(mean_attention(TrainedRun(folder), plan.cohort, tested).matrix(layer=0))
+    if not each:  # the folder has runs of another --model only
+        raise BadInput(f"No run of {plan.model} in {outcome.folder} finished: {outcome.missing[plan.model]}.")
     attention = np.mean(each, axis=0)  # (V, V)
     networks = networks_of(plan)
     table = block_table(attention, networks)
-    return table, markdown(plan, attention, networks) + circumstances(plan, outcome), draw(attention, networks)
+    text = markdown(plan, attention, networks) + circumstances(plan, outcome, printed=False) + skipped(outcome)
+    return table, text, draw(attention, networks)
 
 
 def block_table(attention: np.ndarray, networks: Networks) -> pd.DataFrame:
@@ -74,18 +80,20 @@ def own_and_other(attention: np.ndarray, networks: Networks) -> pd.DataFrame:
 
 
 def markdown(plan: Plan, attention: np.ndarray, networks: Networks) -> str:
-    """Return attention within and between networks."""
-    table = own_and_other(attention, networks)
+    """Return attention within and between networks; where ROIs have no networks, only what the figure shows."""
+    title = f"# Figure 3b: attention of `{plan.model}` by functional network\n"
+    uniform = 1 / len(attention)
+    if networks.names == (UNASSIGNED,):
+        return title + NOTES.format(uniform=uniform, more="\n" + NO_LABELS)
     body = [
         [one["network"], str(one["n_rois"]), f"{one['own']:.5f}", f"{one['other']:.5f}", f"{one['ratio']:.3f}"]
-        for one in table.to_dict("records")
+        for one in own_and_other(attention, networks).to_dict("records")
     ]
-    missing = "\nThe atlas of this cohort has no network labels (rois.tsv), so ROIs are in the atlas's order.\n"
     return (
-        f"# Figure 3b: attention of `{plan.model}` by functional network\n\n"
+        title
+        + "\n"
         + rows(["from network", "ROIs", "to its own", "to others", "ratio"], body)
-        + NOTES.format(uniform=1 / len(attention))
-        + (missing if networks.names == (UNASSIGNED,) else "")
+        + NOTES.format(uniform=uniform, more=" " + RATIO)
     )
 
 

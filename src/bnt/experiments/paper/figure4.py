@@ -47,7 +47,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         + rows(["centres", "d paper", "d ours", "grouped (ours)"], body)
         + circumstances(plan, outcome)
         + NOTES
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
     return table, text, draw(mean, [plan.class_name(name) for name in classes])
 

@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import Watcher
 from bnt.experiments.job import Split, Variant
 from bnt.experiments.paper.printed import CLUSTERS
 from bnt.experiments.paper.writing import open_output
-from bnt.experiments.results import run_table, write_tables
+from bnt.experiments.results import read_study, run_table, write_tables
 from bnt.experiments.study import Study
 from bnt.splits import named_splits
 from bnt.training.recipe import Recipe, find_recipe
@@ -141,6 +142,19 @@ class Plan:
         merged = {**options, **self.model_options.get(model, {})}
         return Variant(name, model, merged, self.recipe_name, self.recipe_for(model))
 
+    def asks_for(self, variant: str, model: str) -> bool:
+        """Whether ``--only`` names a variant, by its own name or its model's; all are asked for without it."""
+        return not self.only or variant in self.only or model in self.only
+
+    def asked(self, variants: Sequence[Variant]) -> list[Variant]:
+        """Return the variants that are asked for; a name that is none of them is refused."""
+        known = {word for v in variants for word in (v.name, v.model)}
+        unknown = [word for word in self.only if word not in known]
+        if unknown:
+            names = ", ".join(v.name for v in variants)
+            raise BadInput(f"None of {', '.join(unknown)} is part of this; there are {names}.")
+        return [v for v in variants if self.asks_for(v.name, v.model)]
+
     def named_splits(self) -> list[tuple[str, Split]]:
         """Return the splits with their names."""
         return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
@@ -171,9 +185,14 @@ class Outcome:
     runs, summary : DataFrame
         As :func:`bnt.experiments.results.write_tables` returns them; empty where nothing finished.
     missing : dict
-        Why a variant has no result: what was skipped, with its reason, and what failed.
+        Why a variant has no result: it was skipped, or all its runs failed.
+    failed : dict
+        Why a run of a variant that has others failed, by the run's name.
     seconds : float
     folder : path
+    comparisons : DataFrame
+    variants : list of Variant
+        All variants of the folder's study, those of earlier commands among them.
     """
 
     runs: pd.DataFrame
@@ -182,6 +201,8 @@ class Outcome:
     seconds: float
     folder: Path
     comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
+    variants: list[Variant] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
         """Return mean and SD over splits of a variant, NaN where there is none."""
@@ -225,17 +246,30 @@ def run_grid(
     *,
     reference: str | None = None,
     folder: Path | None = None,
+    comparable: bool = True,
 ) -> Outcome:
-    """Run variants on the plan's splits as a study, or complete it, and return its tables."""
+    """Run variants on the plan's splits as a study, or complete it, and return its tables.
+
+    Parameters
+    ----------
+    plan : Plan
+    variants : sequence of Variant
+        Those that ``plan.only`` asks for are run.
+    splits : list of (name, split), optional
+        The plan's own without it.
+    reference : str, optional
+        The variant that the others are compared with.
+    folder : path, optional
+        The study's; the plan's own without it.
+    comparable : bool
+        Whether splits are repeats of each other. Where they are not, a mean or a test over them means nothing:
+        only ``runs.csv`` is written.
+    """
     from bnt.experiments.paper.estimate import announce
 
     folder = folder or plan.out
     plan.check_binary()
-    asked = [v for v in variants if not plan.only or v.name in plan.only or v.model in plan.only]
-    if not asked:
-        names = ", ".join(v.name for v in variants)
-        raise BadInput(f"None of {', '.join(plan.only)} is part of this; there are {names}.")
-    kept, missing = runnable(plan.cohort, asked)
+    kept, missing = runnable(plan.cohort, plan.asked(variants))
     for name, reason in missing.items():
         plan.say(f"Skipped: {name}: {reason}.")
     if not kept:
@@ -259,14 +293,32 @@ def run_grid(
     failures = _carry_out(plan, study)
     for name, reason in failures.items():
         plan.say(f"failed: {name}: {reason}")
-        missing.setdefault(name.partition("--")[0], reason.rstrip("."))
     runs = run_table(folder)
     if runs.empty:
         raise BadInput(f"No run of {folder} finished: {next(iter(failures.values()), 'none was asked for')}")
     done = runs["variant"].unique().tolist()
-    chosen = reference if reference in done else done[0]
-    runs, summary, comparisons = write_tables(folder, chosen)
-    return Outcome(runs, summary, missing, time.monotonic() - started, folder, comparisons)
+    failed = {}
+    for name, reason in failures.items():
+        variant = name.partition("--")[0]
+        if variant in done:
+            failed[name] = reason.rstrip(".")
+        else:
+            missing.setdefault(variant, reason.rstrip("."))
+    summary = comparisons = pd.DataFrame()
+    if comparable:
+        runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
+    else:
+        write_atomic(folder / "runs.csv", runs.to_csv(index=False))
+        for name in ("summary.csv", "summary.md", "comparisons.csv"):
+            (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
+    seconds = time.monotonic() - started
+    return Outcome(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed)
+
+
+def variants_of(folder: Path) -> list[Variant]:
+    """Return the variants of a study on disk, each with the recipe that it was trained by."""
+    found = read_study(folder)["variants"]
+    return [Variant(**{**one, "recipe": Recipe(**one["recipe"])}) for one in found]
 
 
 def _carry_out(plan: Plan, study: Study) -> dict[str, str]:

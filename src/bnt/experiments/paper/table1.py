@@ -10,7 +10,7 @@ import pandas as pd
 from bnt.experiments.paper.drawing import beside_figure
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import METRICS, NOTHING, TABLE1, show
-from bnt.experiments.paper.texts import circumstances, rows, skipped
+from bnt.experiments.paper.texts import circumstances, p_words, rows, skipped
 from bnt.models import list_models
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def collect(plan: Plan, outcome: Outcome, models: list[str]) -> pd.DataFrame:
 
 def markdown(plan: Plan, outcome: Outcome, models: list[str]) -> str:
     """Return the table, the paper's value beside ours in every cell."""
-    compared = outcome.comparisons.set_index("variant") if len(outcome.comparisons) else pd.DataFrame()
+    compared = {str(one["variant"]): one for one in outcome.comparisons.to_dict("records")}
     reference = str(outcome.comparisons["reference"].iloc[0]) if len(outcome.comparisons) else ""
     lines = []
     for model in models:
@@ -84,10 +84,11 @@ def markdown(plan: Plan, outcome: Outcome, models: list[str]) -> str:
         for metric, printed in zip(METRICS, _printed(plan, model)):
             cells += [show(printed), show(outcome.value(model, metric))]
         p = "reference" if model == reference else ""
-        if model in compared.index:
-            one = compared.loc[model]
-            p = f"{100 * one['difference']:+.1f} (p = {one['p_corrected_holm']:.2f})"
-            p = p if np.isfinite(one["p_corrected_holm"]) else f"{100 * one['difference']:+.1f}"
+        if model in compared:
+            one = compared[model]
+            p = f"{100 * one['difference']:+.1f}"
+            holm = one["p_corrected_holm"]
+            p += f" ({p_words(holm)})" if np.isfinite(holm) else ""
         lines.append([*cells, p])
     header = (
         ["model", "method"]
@@ -101,5 +102,5 @@ def markdown(plan: Plan, outcome: Outcome, models: list[str]) -> str:
         + circumstances(plan, outcome)
         + "The difference is ours, paired over splits, with the Nadeau-Bengio correction; p after Holm's correction.\n"
         + NOTES.format(positive=plan.class_name(positive))
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )

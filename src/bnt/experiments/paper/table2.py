@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.experiments.job import Variant
-from bnt.experiments.paper.drawing import beside
+from bnt.experiments.paper.drawing import beside, same_limits
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import BACKBONES, NOTHING, TABLE2, Value, show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
@@ -115,21 +115,24 @@ def markdown(plan: Plan, outcome: Outcome) -> str:
         + rows(header, lines)
         + circumstances(plan, outcome)
         + NOTES
-        + skipped(outcome.missing)
+        + skipped(outcome)
     )
 
 
 @styled
 def draw(plan: Plan, outcome: Outcome) -> Figure:
-    """Draw one panel a backbone."""
-    figure, panels = canvas(width=2.6, height=0.9 + 0.27 * len(READOUTS), columns=len(BACKBONES))
-    for i, (backbone, axes) in enumerate(zip(BACKBONES, panels)):
-        ours = np.array([outcome.value(name_of(backbone, row)) for row in READOUTS])
-        printed = np.array([_printed(plan, row)[i] for row in READOUTS])
-        beside(axes, list(READOUTS) if i == 0 else [""] * len(READOUTS), ours, printed, legend=False)
+    """Draw one panel a backbone that was run, all on the same scale."""
+    scores = {b: np.array([outcome.value(name_of(b, row)) for row in READOUTS]) for b in BACKBONES}
+    shown = [b for b in BACKBONES if np.isfinite(scores[b]).any()] or list(BACKBONES)
+    width = (3.0 + 1.6 * len(shown)) / len(shown)  # the readouts' names take as much room beside one panel as three
+    figure, panels = canvas(width=width, height=0.9 + 0.27 * len(READOUTS), columns=len(shown))
+    for backbone, axes in zip(shown, panels):
+        printed = np.array([_printed(plan, row)[BACKBONES.index(backbone)] for row in READOUTS])
+        names = list(READOUTS) if axes is panels[0] else [""] * len(READOUTS)
+        beside(axes, names, scores[backbone], printed, legend=False)
         axes.set_title(backbone, fontsize=8)
-        axes.sharex(panels[0])
         axes.set_xlabel("test AUROC (%)")
+    same_limits(panels)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     return figure

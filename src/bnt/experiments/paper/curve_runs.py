@@ -1,0 +1,232 @@
+"""The runs behind the training curves: one process a curve; each that is finished is kept, and none is overwritten."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing.connection
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import product
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort, load_cohort
+from bnt.cohort.atomic import write_atomic
+from bnt.errors import BadInput
+from bnt.experiments.engine import POLL_SECONDS, Watcher, _end_with_parent, _start_server
+from bnt.experiments.job import Job, Split, Variant, configure
+from bnt.experiments.locks import held
+from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, most_steps, step_seconds
+from bnt.experiments.paper.plan import Plan
+from bnt.experiments.paper.writing import open_output
+from bnt.splits import named_splits
+from bnt.training.config import RunConfig, read_config, write_toml
+
+Lines = list[dict[str, Any]]
+CURVE = "curve.jsonl"  # appears last, whole: a line an epoch
+TESTING = 1.3  # the test part is scored as well
+
+
+def jobs_of(plan: Plan, variants: Sequence[Variant], samplings: Sequence[str]) -> list[Job]:
+    """Return every curve to draw: a variant, a sampling and a split each."""
+    found = []
+    for sampling, variant in product(samplings, variants):
+        # Weights that are scored are those being trained: no averaging, and no end before the last epoch.
+        recipe = replace(variant.recipe, ema=0.0, patience=0, select="last", n_members=1, refit=False)
+        splits = named_splits(plan.cohort, plan.label, sampling, n_splits=plan.n_splits, seed=plan.split_seed)
+        for i, (name, split) in enumerate(splits):
+            train, val, test = (tuple(plan.cohort.ids[np.asarray(part)].tolist()) for part in split)
+            found.append(
+                Job(
+                    cohort=str(Path(plan.cohort.path or ".").resolve()),
+                    folder=str(plan.out.resolve() / "curves" / f"{variant.name}--{sampling}--split{i}"),
+                    variant=replace(variant, recipe=recipe),
+                    label=plan.label,
+                    split_name=name,
+                    split=(train, val, test),
+                    seed=plan.seeds[0],
+                    threads=plan.threads,
+                    device=plan.device,
+                )
+            )
+    return found
+
+
+def trace(cohort: Cohort, split: Split, config: RunConfig, tell: Callable[[dict[str, Any]], None]) -> Lines:
+    """Train one network and return loss, validation and test AUROC of every epoch; ``tell`` has the loop's lines."""
+    import torch
+
+    from bnt.training.batches import Batches
+    from bnt.training.inputs import prepare
+    from bnt.training.loop import fit, logits_of
+    from bnt.training.network import build, window_of
+
+    if config.device == "cpu":
+        torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed * 1000)  # as the first network of a run
+    task, y = config.task, cohort.labels(config.label)
+    model = build(config)
+    window = window_of(model)
+    train, val, test = split
+
+    def batches(part: np.ndarray) -> Batches:
+        return Batches(cohort, part, task.targets(y[part]), window=window, device=config.device)
+
+    training, tested = batches(train), batches(test)
+    prepare(model, lambda: (batch.x for batch in training.in_order()))
+    lines: Lines = []
+
+    def watch(line: dict[str, Any]) -> None:
+        tell(line)
+        score = task.score(y[test], task.predictions(logits_of(model, tested)))
+        known = score if np.isfinite(score) else None
+        lines.append({"epoch": line["epoch"], "validation": line["val_score"], "test": known, "loss": line["loss"]})
+
+    fit(model, task, config.recipe, training, batches(val), y[val], watch=watch)
+    return lines
+
+
+def is_finished(job: Job, cohort: Cohort) -> bool:
+    """Whether this very curve is kept; one that was made from something else is refused, never overwritten."""
+    from bnt.training.run import difference
+
+    folder = Path(job.folder)
+    if not (folder / "config.toml").is_file():
+        return False
+    found, wanted = read_config(folder), configure(job, cohort)[1]
+    if found.digest() != wanted.digest():
+        raise BadInput(
+            f"{folder} holds a curve of another configuration ({difference(found, wanted)}): choose another --out."
+        )
+    return (folder / CURVE).is_file()
+
+
+def carry_out(job: Job) -> None:
+    """Train one curve and keep it."""
+    from threadpoolctl import threadpool_limits
+
+    folder = Path(job.folder)
+    with threadpool_limits(job.threads):
+        cohort = load_cohort(job.cohort)
+        split, config = configure(job, cohort)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "config.toml", write_toml(config.to_dict()))
+        with open(folder / "metrics.jsonl", "w", buffering=1) as log:  # for the one who watches
+            lines = trace(cohort, split, config, lambda line: print(json.dumps(line), file=log))
+    write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "metrics.jsonl").unlink()
+
+
+def _child(text: str, answer: Connection) -> None:
+    """Carry one curve out in a process of its own and send why it failed, if it did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        carry_out(Job.from_json(text))
+    except BadInput as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 - one failed curve must not stop the others; it is reported
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())} (line {where.lineno} of {where.filename})"
+    else:
+        return
+    answer.send_bytes(reason.encode())
+    raise SystemExit(1)
+
+
+def _why(answer: Connection, exit_code: int) -> str:
+    try:
+        if answer.poll():
+            return answer.recv_bytes().decode()
+    except EOFError:
+        pass  # it ended without a word, which the next sentence says
+    how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
+    return f"its process {how}: give the command again to train it."
+
+
+def run_processes(jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None) -> dict[str, str]:
+    """Carry curves out, ``n_processes`` at a time; return the failures, if any, with their reasons."""
+    context = _start_server(max(job.threads for job in jobs))
+    waiting, done = list(reversed(jobs)), 0
+    running: dict[Any, tuple[Any, Connection, Job]] = {}
+    failures: dict[str, str] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < max(1, n_processes):
+                job = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(job.to_json(), theirs), name=job.name)
+                process.start()
+                theirs.close()
+                running[process.sentinel] = (process, ours, job)
+            if watch is not None:
+                watch([job for _, _, job in running.values()], done, len(jobs), failures)
+            for sentinel in multiprocessing.connection.wait(list(running), timeout=POLL_SECONDS):
+                process, answer, job = running.pop(sentinel)
+                process.join()
+                done += 1
+                if process.exitcode:
+                    failures[job.name] = _why(answer, process.exitcode)
+                answer.close()
+                process.close()
+        if watch is not None:
+            watch([], done, len(jobs), failures)
+    finally:
+        for process, _, _ in running.values():
+            process.terminate()
+        for process, _, _ in running.values():
+            process.join()
+    return failures
+
+
+def announce(plan: Plan, jobs: Sequence[Job], todo: Sequence[Job]) -> None:
+    """Say how many curves there are to train and about how long that will take."""
+    steps = {job.variant.name: step_seconds(plan, job.variant) for job in {j.variant.name: j for j in todo}.values()}
+    seconds = sum(
+        TESTING * BEYOND_STEPS * most_steps(job.variant.recipe, len(job.split[0])) * steps[job.variant.name]
+        for job in todo
+    )
+    at_once = max(1, min(plan.jobs, len(todo)))
+    plan.say(f"{len(todo)} of {len(jobs)} curves to train, {at_once} at a time: about {duration(seconds / at_once)}.")
+
+
+def run_curves(plan: Plan, jobs: Sequence[Job]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Train what is not done yet; return all lines of the finished curves, and why others failed."""
+    todo = [job for job in jobs if not is_finished(job, plan.cohort)]
+    failures: dict[str, str] = {}
+    if todo:
+        announce(plan, jobs, todo)
+        open_output(plan.out, plan.what)
+        with held(plan.out / ".lock", wait=5.0), plan.watch() if plan.watch is not None else nullcontext(None) as board:
+            failures = run_processes(todo, plan.jobs, board)
+    for name, reason in failures.items():
+        plan.say(f"failed: {name}: {reason}")
+    note = plan.out / "failures.csv"
+    note.unlink(missing_ok=True)
+    if failures:
+        write_atomic(note, pd.DataFrame(list(failures.items()), columns=["run", "reason"]).to_csv(index=False))
+    collected = []
+    for job in jobs:
+        if job.name not in failures:
+            model, sampling, split = job.name.split("--")
+            collected += [{"model": model, "sampling": sampling, "split": split, **line} for line in lines_of(job)]
+    if not collected:
+        raise BadInput(f"No curve of {plan.out} finished: {next(iter(failures.values()))}")
+    return pd.DataFrame(collected).astype({"validation": float, "test": float}), failures
+
+
+def lines_of(job: Job) -> Lines:
+    """Read a finished curve."""
+    file = Path(job.folder) / CURVE
+    try:
+        return [json.loads(line) for line in file.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{file} is damaged ({error}): remove it and give the command again.") from error

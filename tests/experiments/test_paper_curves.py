@@ -1,0 +1,122 @@
+"""The training curves: kept one by one, refused rather than overwritten, and not stopped by one that fails."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.experiments.paper import curve_runs, curves
+from bnt.experiments.paper.plan import Plan
+
+SMALL = {"vanilla": {"ffn": 8, "n_layers": 1, "n_heads": 2}}
+
+
+@pytest.fixture
+def plan(cohort, tmp_path):
+    lines: list[str] = []
+    return Plan(
+        cohort=cohort, out=tmp_path / "out", splits=1, epochs=1, model_options=SMALL, what="curves", say=lines.append
+    )
+
+
+class Killer:
+    """A watcher that kills the first process of one name as soon as it is there."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.killed = name, 0
+
+    def __enter__(self) -> Killer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, *_: object) -> None:
+        for process in multiprocessing.active_children():
+            if process.name == self.name and not self.killed and process.pid:
+                self.killed = process.pid
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_killed_and_a_failed_curve_are_said_and_the_same_command_goes_on(plan):
+    jobs = curve_runs.jobs_of(plan, [plan.variant("vanilla", "vanilla")], list(curves.SAMPLINGS))
+    jobs += curve_runs.jobs_of(replace(plan, split_seed=1), [plan.variant("other", "vanilla")], ["random"])
+    names = [job.name for job in jobs]
+    assert names == ["vanilla--site-stratified--split0", "vanilla--random--split0", "other--random--split0"]
+    blocked = plan.out / "curves" / names[1]
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("not a folder")
+    killer = Killer(names[0])
+    table, failures = curve_runs.run_curves(replace(plan, watch=lambda: killer), jobs)
+    assert set(table["model"]) == {"other"}
+    assert failures[names[0]].startswith("its process was killed by signal 9")
+    assert failures[names[1]].startswith("FileExistsError")
+    assert "killed by signal 9" in (plan.out / "failures.csv").read_text()
+    kept = (plan.out / "curves" / names[2] / curve_runs.CURVE).stat().st_mtime_ns
+    blocked.unlink()
+    table, failures = curve_runs.run_curves(plan, jobs)
+    assert failures == {}
+    assert not (plan.out / "failures.csv").exists()
+    assert len(table) == 3
+    assert {f.name for f in (plan.out / "curves" / names[0]).iterdir()} == {"config.toml", curve_runs.CURVE}
+    assert (plan.out / "curves" / names[2] / curve_runs.CURVE).stat().st_mtime_ns == kept
+
+
+def test_each_model_has_its_own_recipe_with_every_epoch_scored(plan):
+    plan = replace(plan, epochs=None)
+    jobs = curve_runs.jobs_of(plan, [plan.variant(m, m) for m in ("vanilla", "bnt")], ["random"])
+    found = {job.variant.name: job.variant.recipe for job in jobs}
+    assert (found["vanilla"].batch_size, found["vanilla"].min_steps) == (16, 528)
+    assert (found["bnt"].batch_size, found["bnt"].min_steps) == (8, 1056)
+    assert all((r.ema, r.patience, r.select) == (0.0, 0, "last") for r in found.values())
+    curves_of = {"epoch": [1, 2], "validation": [0.5, 0.6], "test": [0.5, 0.7], "loss": [1.0, 1.0]}
+    table = curves.pd.DataFrame({"model": "bnt", "sampling": "random", "split": "split0", **curves_of})
+    text = curves.markdown(plan, jobs, table)
+    assert "264 epochs, batch 16 (`bnt`: 212 epochs, batch 8)" in text  # 42 training subjects
+    assert "| `bnt` | random | 5.0 | 20.0 |" in text
+
+
+def test_the_time_is_told_by_each_models_own_steps(plan, monkeypatch):
+    monkeypatch.setattr(curve_runs, "step_seconds", lambda *_: 0.1)
+    plan = replace(plan, epochs=None)
+    jobs = curve_runs.jobs_of(plan, [plan.variant("bnt", "bnt")], ["random"])
+    lines: list[str] = []
+    curve_runs.announce(replace(plan, say=lines.append), jobs, jobs)
+    # 1,060 steps of 0.1 s, 15 % for validation, 30 % for the test part: 158 s
+    assert lines == ["1 of 1 curves to train, 1 at a time: about 3 min."]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"protocol": "kfold"}, "--protocol kfold"),
+        ({"seeds": (1, 2)}, "more than one seed"),
+        ({"engine": "ray"}, "--engine ray"),
+        ({"address": "auto"}, "--address"),
+    ],
+)
+def test_options_without_a_meaning_are_refused_or_said_within_all(plan, settings, said):
+    with pytest.raises(BadInput, match=said):
+        curves.make(replace(plan, **settings))
+    assert not plan.out.exists()
+    lines: list[str] = []
+    curves.check(replace(plan, together=True, say=lines.append, **settings))
+    assert said in lines[0]
+
+
+def test_one_site_is_said_and_nothing_is_called_stratified(plan, tmp_path):
+    table = plan.cohort.participants.assign(site="A")
+    one = Cohort(np.asarray(plan.cohort.connectomes), table).save(tmp_path / "one")
+    plan = replace(plan, cohort=one, only=("vanilla",))
+    table, text, figure = curves.make(plan)
+    assert set(table["sampling"]) == {"random"}
+    assert "The cohort has one site, so there is nothing to stratify by" in text
+    assert "stratified by site" not in text
+    assert len(figure.axes) == 1

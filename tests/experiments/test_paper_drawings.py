@@ -1,0 +1,74 @@
+"""Figures of the paper's parts from made-up results: nothing is cut off, and what was not run takes no room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bnt.errors import BadInput
+from bnt.experiments.paper import figure3a, table2
+from bnt.experiments.paper.plan import Outcome, Plan
+
+
+@pytest.fixture
+def plan(cohort, tmp_path):
+    return Plan(cohort=cohort, out=tmp_path / "out")
+
+
+def outcome_of(values: dict[str, float]) -> Outcome:
+    """An outcome whose variants have these AUROCs, in per cent, each with an SD of 2."""
+    summary = pd.DataFrame([{"variant": v, "auroc": x / 100, "auroc_sd": 0.02} for v, x in values.items()])
+    return Outcome(pd.DataFrame(), summary, {}, 0.0, Path("out"))
+
+
+def shown(axes, side=0):
+    """All points that a panel shows, with the ends of their bars."""
+    ends = [p[:, side] for bars in axes.collections for p in bars.get_segments()]
+    return np.concatenate([*(np.asarray(line.get_data()[side], dtype=float) for line in axes.lines), *ends])
+
+
+def test_table2_shows_every_printed_value_and_ours_on_one_scale(plan):
+    names = [v.name for v in table2.variants(plan)]
+    figure = table2.draw(plan, outcome_of({name: 95.0 if name == "graphormer-sum" else 60.0 for name in names}))
+    assert [axes.get_title() for axes in figure.axes] == list(table2.BACKBONES)
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+    low, high = figure.axes[0].get_xlim()
+    every = np.concatenate([shown(axes) for axes in figure.axes])
+    assert {80.2, 50.1, 95.0} <= set(np.round(every, 6))
+    assert low <= every.min()
+    assert every.max() <= high
+
+
+def test_table2_draws_the_backbones_that_were_run(plan):
+    names = [v.name for v in table2.variants(plan) if v.model == "vanilla"]
+    figure = table2.draw(plan, outcome_of(dict.fromkeys(names, 70.0)))
+    (axes,) = figure.axes
+    assert axes.get_title() == "VanillaTF"
+    assert [t.get_text() for t in axes.get_yticklabels()] == list(table2.READOUTS)
+    low, high = axes.get_xlim()
+    assert low <= shown(axes).min()
+    assert shown(axes).max() <= high
+
+
+def test_figure3a_draws_and_lists_what_was_asked_for(cohort, tmp_path):
+    names = ("random-K2", "random-K10", "orthonormal-K10")
+    plan = Plan(cohort=cohort, out=tmp_path / "out", only=names)
+    outcome = outcome_of(dict.fromkeys(names, 70.0))
+    (axes,) = figure3a.draw(plan, outcome).axes
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["2", "10"]
+    assert axes.get_legend_handles_labels()[1] == ["random", "orthonormal"]
+    one = figure3a.draw(plan, outcome_of({"random-K10": 70.0, "simplex-K10": 71.0})).axes[0]
+    low, high = one.get_xlim()
+    assert high / low > 1.15  # wide beside the shift between two lines
+
+
+def test_a_misspelt_row_is_named_beside_right_ones(cohort, tmp_path):
+    plan = Plan(cohort=cohort, out=tmp_path / "out", only=("vanilla-mean", "vanila-max"))
+    with pytest.raises(BadInput, match="^None of vanila-max is part of this; there are san-mean"):
+        plan.asked(table2.variants(plan))
+    assert [v.name for v in Plan(cohort=cohort, out=plan.out, only=("vanilla",)).asked(table2.variants(plan))] == [
+        table2.name_of("VanillaTF", row) for row in table2.READOUTS
+    ]
