@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bnt.errors import BadInput
-from bnt.experiments.job import Job, attempt, lock_of
+from bnt.experiments.job import Job, attempt, lock_of, run_job
 from bnt.experiments.locks import forget, holder
 
 Outcome = dict[str, str]  # name of a failed job -> its one-sentence reason
@@ -74,11 +74,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _child(text: str, answer: Connection) -> None:
+def _child(text: str, answer: Connection, work: Callable[[Job], Any]) -> None:
     """Carry one job out in a process of its own and send why it failed, if it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    reason = attempt(Job.from_json(text))
+    reason = attempt(Job.from_json(text), work)
     if reason:
         answer.send_bytes(reason.encode())
         raise SystemExit(1)
@@ -100,11 +100,13 @@ def _start_server(threads: int) -> Any:
     return context
 
 
-def run_local(jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None) -> Outcome:
+def run_local(
+    jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None, work: Callable[[Job], Any] = run_job
+) -> Outcome:
     """Run jobs in processes of this machine, ``n_processes`` at a time, each with its own threads.
 
     A worker that is killed is one failed job; the others go on. When the driver ends, however it ends,
-    its workers end too.
+    its workers end too. ``work`` is what is done with a job, a function of a module.
     """
     context = _start_server(max((job.threads for job in jobs), default=1))
     waiting, done = list(reversed(jobs)), 0
@@ -115,7 +117,7 @@ def run_local(jobs: Sequence[Job], n_processes: int, watch: Watcher | None = Non
             while waiting and len(running) < max(1, n_processes):
                 job = waiting.pop()
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_child, args=(job.to_json(), theirs), name=job.name)
+                process = context.Process(target=_child, args=(job.to_json(), theirs, work), name=job.name)
                 process.start()
                 theirs.close()
                 running[process.sentinel] = (process, ours, job)
@@ -146,7 +148,7 @@ def _why(answer: Connection, exit_code: int) -> str:
     except EOFError:
         pass  # it ended without a word, which the next sentence says
     how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
-    return f"its process {how}: give the command again to go on from its last epoch."
+    return f"its process {how}: give the command again to go on."
 
 
 def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Outcome:

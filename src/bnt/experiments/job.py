@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,10 @@ def lock_of(job: Job) -> Path:
     return Path(job.folder).parent.parent / "locks" / f"{job.name}.lock"
 
 
-def attempt(job: Job) -> str:
+def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
     """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
     try:
-        run_job(job)
+        work(job)
         (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
     except BadInput as error:
         return str(error)

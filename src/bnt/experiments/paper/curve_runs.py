@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing.connection
-import signal
-import threading
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +16,7 @@ import pandas as pd
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
-from bnt.experiments.engine import POLL_SECONDS, Watcher, _end_with_parent, _start_server
+from bnt.experiments.engine import run_local
 from bnt.experiments.job import Job, Split, Variant, configure
 from bnt.experiments.locks import held
 from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, most_steps, step_seconds
@@ -125,68 +120,6 @@ def carry_out(job: Job) -> None:
     (folder / "metrics.jsonl").unlink()
 
 
-def _child(text: str, answer: Connection) -> None:
-    """Carry one curve out in a process of its own and send why it failed, if it did."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        carry_out(Job.from_json(text))
-    except BadInput as error:
-        reason = str(error)
-    except Exception as error:  # noqa: BLE001 - one failed curve must not stop the others; it is reported
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())} (line {where.lineno} of {where.filename})"
-    else:
-        return
-    answer.send_bytes(reason.encode())
-    raise SystemExit(1)
-
-
-def _why(answer: Connection, exit_code: int) -> str:
-    try:
-        if answer.poll():
-            return answer.recv_bytes().decode()
-    except EOFError:
-        pass  # it ended without a word, which the next sentence says
-    how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
-    return f"its process {how}: give the command again to train it."
-
-
-def run_processes(jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None) -> dict[str, str]:
-    """Carry curves out, ``n_processes`` at a time; return the failures, if any, with their reasons."""
-    context = _start_server(max(job.threads for job in jobs))
-    waiting, done = list(reversed(jobs)), 0
-    running: dict[Any, tuple[Any, Connection, Job]] = {}
-    failures: dict[str, str] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < max(1, n_processes):
-                job = waiting.pop()
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_child, args=(job.to_json(), theirs), name=job.name)
-                process.start()
-                theirs.close()
-                running[process.sentinel] = (process, ours, job)
-            if watch is not None:
-                watch([job for _, _, job in running.values()], done, len(jobs), failures)
-            for sentinel in multiprocessing.connection.wait(list(running), timeout=POLL_SECONDS):
-                process, answer, job = running.pop(sentinel)
-                process.join()
-                done += 1
-                if process.exitcode:
-                    failures[job.name] = _why(answer, process.exitcode)
-                answer.close()
-                process.close()
-        if watch is not None:
-            watch([], done, len(jobs), failures)
-    finally:
-        for process, _, _ in running.values():
-            process.terminate()
-        for process, _, _ in running.values():
-            process.join()
-    return failures
-
-
 def announce(plan: Plan, jobs: Sequence[Job], todo: Sequence[Job]) -> None:
     """Say how many curves there are to train and about how long that will take."""
     steps = {job.variant.name: step_seconds(plan, job.variant) for job in {j.variant.name: j for j in todo}.values()}
@@ -206,7 +139,7 @@ def run_curves(plan: Plan, jobs: Sequence[Job]) -> tuple[pd.DataFrame, dict[str,
         announce(plan, jobs, todo)
         open_output(plan.out, plan.what)
         with held(plan.out / ".lock", wait=5.0), plan.watch() if plan.watch is not None else nullcontext(None) as board:
-            failures = run_processes(todo, plan.jobs, board)
+            failures = run_local(todo, plan.jobs, board, carry_out)
     for name, reason in failures.items():
         plan.say(f"failed: {name}: {reason}")
     note = plan.out / "failures.csv"
