@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -78,7 +79,9 @@ def _child(text: str, answer: Connection, work: Callable[[Job], Any]) -> None:
     """Carry one job out in a process of its own and send why it failed, if it did."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    reason = attempt(Job.from_json(text), work)
+    job = Job.from_json(text)
+    warnings.formatwarning = lambda message, *_, **__: f"{job.name}: {' '.join(str(message).split())}\n"
+    reason = attempt(job, work)
     if reason:
         answer.send_bytes(reason.encode())
         raise SystemExit(1)

@@ -136,7 +136,8 @@ def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
         text += f" (95 % interval {row['low']:+.3f} to {row['high']:+.3f}, corrected for overlapping splits)"
         text += "." if row["low"] > 0 or row["high"] < 0 else ", which chance can explain."
         return text
-    return text + ", from one split: nothing can be said about chance."
+    why = "from one split" if row["n_splits"] < 2 else f"the same on all {row['n_splits']} splits"
+    return text + f", {why}: nothing can be said about chance."
 
 
 def glance(page: Page, study: dict[str, Any], cohort: evidence.Cohort, leak: str | None) -> None:
