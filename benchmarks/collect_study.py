@@ -1,8 +1,10 @@
 """Put a study's runs into one table, with the command that made it and the versions it ran with.
 
 python benchmarks/collect_study.py STUDY --out results/abide/table1_runs.csv [--command "bnt reproduce table1 ..."]
+    [--only bnt vanilla]
 
-``runs.csv`` of a study has the command in it; --command is for studies whose ``study.json`` does not know it.
+``runs.csv`` of a study has the command in it; --command is for studies whose ``study.json`` does not know it. --only
+keeps some of its models, where a study was continued with fewer.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ def main() -> None:
     parser.add_argument("study", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", default="")
+    parser.add_argument("--only", nargs="+", default=[])
     options = parser.parse_args()
     table = run_table(options.study)
+    if options.only:
+        table = table[table["variant"].isin(options.only)]
     if options.command:
         table["command"] = options.command
     write_atomic(options.out, table.to_csv(index=False))

@@ -21,11 +21,12 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort.triangle import endpoints
 from bnt.errors import BadInput
-from bnt.explain.gradients import GRADIENT_METHODS, network_attributions
+from bnt.explain.gradients import GRADIENT_METHODS, SUBJECTS_AT_ONCE, network_attributions
 from bnt.explain.margins import margins
 from bnt.explain.opening import Weights, is_network
 from bnt.explain.patterns import haufe_pattern, linear_attributions, standardised_coefficients
 from bnt.explain.rois import Networks
+from bnt.progress import track
 
 STEPS = 64  # a centred network's margin is steep near its baseline; 32 left errors of a tenth of the margin
 METHODS = ("integrated-gradients", "gradient", "pattern", "coefficients")
@@ -181,7 +182,9 @@ def edge_map(
     margin = margins(weights, cohort, rows, column)
     margin = margin - margin.mean()
     sums = np.zeros((5, len(baseline[0])))
-    for part, values in attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps):
+    found = attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps)
+    batches = -(-len(rows) // SUBJECTS_AT_ONCE)
+    for part, values in track(found, f"{chosen}, {len(rows)} subjects", total=batches):
         away = cohort.edges(rows[part]) - baseline[0]  # (B, E)
         products = (values * away, away * away, away, np.abs(values), values * margin[part, None])
         sums += np.stack([product.sum(axis=0, dtype=np.float64) for product in products])

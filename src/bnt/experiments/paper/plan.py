@@ -286,6 +286,8 @@ def run_grid(
         device=plan.device,
         command=plan.command,
     )
+    for sentence in study.cautions:
+        plan.say(sentence)
     announce(plan, study)
     if plan.what:
         open_output(plan.out, plan.what)
