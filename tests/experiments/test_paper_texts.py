@@ -41,7 +41,7 @@ def outcome_of(plan, models=("bnt", "vanilla", "svm"), n_train=706, **more):
 def test_models_with_a_recipe_of_their_own_are_named(plan):
     outcome = outcome_of(plan, ("bnt", "vanilla", "san", "svm"))
     said = training(outcome.variants, outcome.runs)
-    assert said == "recipe `default`, 12 epochs at most, batch 16 (`bnt`: 16 epochs at most, batch 8)"
+    assert said == "recipe `default`, 12 epochs at most, batch 16 (`bnt`: 30 epochs at most, batch 8)"
     # 70 subjects are 4 batches of 16: 528 steps are 132 epochs.
     small = outcome_of(plan, ("vanilla",), n_train=70)
     both = pd.concat([small.runs, outcome.runs])

@@ -224,10 +224,10 @@ SLOW = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt", lr=0.5))
 @pytest.mark.parametrize(
     ("found", "wanted", "what", "way"),
     [
-        (config_of(SHORT), config_of(DEFAULT), "epochs = 3, not 16", "add --epochs 3"),
-        (config_of(DEFAULT), config_of(SHORT), "epochs = 16, not 3", "leave out --epochs"),
+        (config_of(SHORT), config_of(DEFAULT), "epochs = 3, not 30", "add --epochs 3"),
+        (config_of(DEFAULT), config_of(SHORT), "epochs = 30, not 3", "leave out --epochs"),
         (config_of(SLOW), config_of(DEFAULT), "lr = 0.5", "add --change lr=0.5"),
-        (config_of(SLOW), config_of(SHORT), "epochs = 16", "add --change lr=0.5 and leave out --epochs"),
+        (config_of(SLOW), config_of(SHORT), "epochs = 30", "add --change lr=0.5 and leave out --epochs"),
         (config_of(DEFAULT, threads=2), config_of(DEFAULT), "threads is 2, not 1", "give --threads 2"),
         (config_of(DEFAULT, label="sex"), config_of(SHORT), "label is 'sex'", "give --label sex"),
         (config_of(DEFAULT, revision=2), config_of(SHORT), "edition 2 of bnt", ""),
