@@ -53,7 +53,7 @@ class Entry:
 
 
 # Without the hidden MLP it needs hundreds of steps to leave chance; small batches make more of them in the same time.
-# On ABIDE validation rises from epoch 8 to 14 on and is highest at 15 to 29 (results/abide/README.md).
+# On ABIDE validation rises from about epoch 10 on; the epochs chosen are 11 to 30 (results/abide/README.md).
 BNT_TRAINING = MappingProxyType({"batch_size": 8, "epochs": 30, "min_steps": 1056})
 # Learning rates of their own publications.
 BRAINGNN_TRAINING = MappingProxyType({"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"})
