@@ -12,6 +12,7 @@ import pytest
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.experiments.job import configure
 from bnt.experiments.paper import curve_runs, curves
 from bnt.experiments.paper.plan import Plan
 
@@ -67,6 +68,33 @@ def test_a_killed_and_a_failed_curve_are_said_and_the_same_command_goes_on(plan)
     assert len(table) == 3
     assert {f.name for f in (plan.out / "curves" / names[0]).iterdir()} == {"config.toml", curve_runs.CURVE}
     assert (plan.out / "curves" / names[2] / curve_runs.CURVE).stat().st_mtime_ns == kept
+
+
+class Interrupted(Exception):
+    """Raised in place of a kill, between two epochs."""
+
+
+def test_an_interrupted_curve_goes_on_to_the_same_lines(plan, tmp_path):
+    plan = replace(plan, epochs=4)
+    (job,) = curve_runs.jobs_of(plan, [plan.variant("vanilla", "vanilla")], ["random"])
+    split, config = configure(job, plan.cohort)
+    folders = tmp_path / "whole", tmp_path / "interrupted"
+    for folder in folders:
+        folder.mkdir()
+    whole = curve_runs.trace(plan.cohort, split, config, folders[0], lambda _: None)
+    assert [line["epoch"] for line in whole] == [1, 2, 3, 4]
+    assert all(0 <= line["test"] <= 1 for line in whole)
+
+    def kill(line):
+        if line["epoch"] == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        curve_runs.trace(plan.cohort, split, config, folders[1], kill)
+    told: list[int] = []
+    again = curve_runs.trace(plan.cohort, split, config, folders[1], lambda line: told.append(line["epoch"]))
+    assert told == [3, 4]
+    assert again == whole
 
 
 def test_each_model_has_its_own_recipe_with_every_epoch_scored(plan):

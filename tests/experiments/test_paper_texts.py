@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from bnt.experiments.paper import difference, estimate, figure3b, runtime, table1
 from bnt.experiments.paper.plan import Outcome, Plan
 from bnt.experiments.paper.texts import circumstances, p_words, skipped, training
 from bnt.experiments.study import Study
 from bnt.explain.rois import UNASSIGNED, Networks
-from bnt.training.batches import Batches
 from bnt.training.recipe import Recipe, find_recipe
 
 
@@ -57,15 +55,6 @@ def test_circumstances_speak_of_the_paper_where_it_prints_numbers(plan):
     assert "Paper:" not in said
     assert "recipe" not in said  # a linear model has none
     assert "2 splits; mean ± SD over splits. CPU time of all runs: 2 min." in said
-
-
-@pytest.mark.parametrize("drop_last", [True, False])
-def test_steps_are_those_of_the_loop(cohort, drop_last):
-    for n in range(1, 30):
-        for batch in (1, 4, 7):
-            recipe = Recipe(batch_size=batch, drop_last=drop_last)
-            there = Batches(cohort, np.arange(n), torch.zeros(n, 2)).n_steps(batch, drop_last)
-            assert estimate.per_epoch(recipe, n) == there
 
 
 def test_most_steps_count_members_and_refits():

@@ -116,11 +116,6 @@ class Batches:
         parts = [p for p in order.split(batch_size) if len(p) == batch_size or (not drop_last and len(p) > 1)]
         yield from self._ahead([(p, self._starts(p)) for p in parts])
 
-    def n_steps(self, batch_size: int, drop_last: bool) -> int:
-        """Return the number of batches :meth:`shuffled` yields."""
-        full, rest = divmod(len(self), batch_size)
-        return full + (rest > 1 and not drop_last)
-
     def in_order(self, batch_size: int = 64) -> Iterator[Batch]:
         """Yield every subject once, in order, with the first window of each series."""
         yield from self._ahead([(p, None) for p in torch.arange(len(self)).split(batch_size)])

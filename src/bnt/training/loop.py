@@ -58,7 +58,7 @@ def fit(
     bf16 : bool
         Autocast to bfloat16 (for GPUs that have it).
     """
-    steps_per_epoch = train.n_steps(recipe.batch_size, recipe.drop_last)
+    steps_per_epoch = recipe.steps_per_epoch(len(train))
     recipe = recipe.for_steps(steps_per_epoch)
     state = TrainState(model, recipe)
     if checkpoint is not None:

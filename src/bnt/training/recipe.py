@@ -89,6 +89,11 @@ class Recipe:
         if self.lr <= 0 or self.lr_end < 0 or self.weight_decay < 0 or self.mixup < 0 or self.clip < 0:
             raise BadInput("Recipe: lr must be positive; lr_end, weight_decay, mixup and clip not negative.")
 
+    def steps_per_epoch(self, n_train: int) -> int:
+        """Return the steps of one pass over ``n_train`` subjects; a last batch of one subject is never made."""
+        full, rest = divmod(n_train, self.batch_size)
+        return full + (rest > 1 and not self.drop_last)
+
     def for_steps(self, steps_per_epoch: int) -> Recipe:
         """Return the recipe with as many epochs as ``min_steps`` asks for, its horizon raised alike."""
         epochs = max(self.epochs, -(-self.min_steps // max(steps_per_epoch, 1)))

@@ -1,4 +1,4 @@
-"""The runs behind the training curves: one process a curve; each that is finished is kept, and none is overwritten."""
+"""The runs behind the training curves: one process a curve, which goes on where it was interrupted."""
 
 from __future__ import annotations
 
@@ -55,11 +55,17 @@ def jobs_of(plan: Plan, variants: Sequence[Variant], samplings: Sequence[str]) -
     return found
 
 
-def trace(cohort: Cohort, split: Split, config: RunConfig, tell: Callable[[dict[str, Any]], None]) -> Lines:
-    """Train one network and return loss, validation and test AUROC of every epoch; ``tell`` has the loop's lines."""
+def trace(
+    cohort: Cohort, split: Split, config: RunConfig, folder: Path, tell: Callable[[dict[str, Any]], None]
+) -> Lines:
+    """Train one network, from its checkpoint in ``folder`` if there is one, and return each epoch's scores.
+
+    A line has the epoch, its loss, and its validation and test AUROC; ``tell`` has the loop's lines as they come.
+    """
     import torch
 
     from bnt.training.batches import Batches
+    from bnt.training.checkpoint import Checkpoint
     from bnt.training.inputs import prepare
     from bnt.training.loop import fit, logits_of
     from bnt.training.network import build, window_of
@@ -77,16 +83,21 @@ def trace(cohort: Cohort, split: Split, config: RunConfig, tell: Callable[[dict[
 
     training, tested = batches(train), batches(test)
     prepare(model, lambda: (batch.x for batch in training.in_order()))
-    lines: Lines = []
 
-    def watch(line: dict[str, Any]) -> None:
-        tell(line)
-        score = task.score(y[test], task.predictions(logits_of(model, tested)))
-        known = score if np.isfinite(score) else None
-        lines.append({"epoch": line["epoch"], "validation": line["val_score"], "test": known, "loss": line["loss"]})
+    class Scored(Checkpoint):
+        """The epoch's test score is part of what is kept: no epoch is ever without one."""
 
-    fit(model, task, config.recipe, training, batches(val), y[val], watch=watch)
-    return lines
+        def save(self, state: Any) -> None:
+            score = task.score(y[test], task.predictions(logits_of(state.model, tested)))
+            state.history[-1]["test"] = score if np.isfinite(score) else None
+            super().save(state)
+
+    checkpoint = Scored(folder, "curve")
+    state = fit(model, task, config.recipe, training, batches(val), y[val], checkpoint=checkpoint, watch=tell)
+    return [
+        {"epoch": line["epoch"], "validation": line["val_score"], "test": line["test"], "loss": line["loss"]}
+        for line in state.history
+    ]
 
 
 def is_finished(job: Job, cohort: Cohort) -> bool:
@@ -105,8 +116,10 @@ def is_finished(job: Job, cohort: Cohort) -> bool:
 
 
 def carry_out(job: Job) -> None:
-    """Train one curve and keep it."""
+    """Train one curve, or go on with it, and keep it."""
     from threadpoolctl import threadpool_limits
+
+    from bnt.training.checkpoint import Checkpoint
 
     folder = Path(job.folder)
     with threadpool_limits(job.threads):
@@ -115,8 +128,9 @@ def carry_out(job: Job) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "config.toml", write_toml(config.to_dict()))
         with open(folder / "metrics.jsonl", "w", buffering=1) as log:  # for the one who watches
-            lines = trace(cohort, split, config, lambda line: print(json.dumps(line), file=log))
+            lines = trace(cohort, split, config, folder, lambda line: print(json.dumps(line), file=log))
     write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in lines))
+    Checkpoint(folder, "curve").remove()
     (folder / "metrics.jsonl").unlink()
 
 

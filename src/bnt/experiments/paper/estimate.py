@@ -82,22 +82,16 @@ def step_seconds(
         torch.set_num_threads(before)
 
 
-def per_epoch(recipe: Recipe, n_train: int) -> int:
-    """Return the steps of one pass over ``n_train`` subjects, as :meth:`bnt.training.batches.Batches.n_steps`."""
-    full, rest = divmod(n_train, recipe.batch_size)
-    return full + (rest > 1 and not recipe.drop_last)
-
-
 def most_epochs(recipe: Recipe, n_train: int) -> int:
     """Return how many epochs are made at most on ``n_train`` subjects: small cohorts need more for ``min_steps``."""
-    return recipe.for_steps(per_epoch(recipe, n_train)).epochs
+    return recipe.for_steps(recipe.steps_per_epoch(n_train)).epochs
 
 
 def most_steps(recipe: Recipe, n_train: int, n_val: int = 0) -> int:
     """Return how many steps a run takes at most: members, and each again with the validation part where refitted."""
     epochs = most_epochs(recipe, n_train)
-    selected = 0 if recipe.refit and recipe.select == "last" else epochs * per_epoch(recipe, n_train)
-    again = epochs * per_epoch(recipe, n_train + n_val) if recipe.refit else 0
+    selected = 0 if recipe.refit and recipe.select == "last" else epochs * recipe.steps_per_epoch(n_train)
+    again = epochs * recipe.steps_per_epoch(n_train + n_val) if recipe.refit else 0
     return recipe.n_members * (selected + again)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from bnt.errors import BadInput
 from bnt.experiments.job import Variant
 from bnt.experiments.paper.drawing import beside_figure
-from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, per_epoch, step_seconds
+from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, step_seconds
 from bnt.experiments.paper.plan import Plan, runnable
 from bnt.experiments.paper.printed import NOTHING, RUNTIME, show
 from bnt.experiments.paper.texts import about, not_run, rows
@@ -79,7 +79,7 @@ def collect(plan: Plan, models: list[str], seconds: dict[str, float], missing: d
     """Return one row a model from the seconds of its step: ours and printed, NaN where there is none."""
     printed = RUNTIME[plan.dataset]
     n_train = int(0.7 * len(plan.cohort))
-    steps = max(1, per_epoch(plan.recipe, n_train))
+    steps = max(1, plan.recipe.steps_per_epoch(n_train))
     found: list[dict[str, Any]] = []
     for model in models:
         step = seconds.get(model, float("nan"))
