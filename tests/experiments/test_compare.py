@@ -12,6 +12,7 @@ from bnt.cli.main import main
 from bnt.cli.variants import parse_variant
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.report.build import write_report
 
 
 def test_a_model_with_options_keeps_the_name_as_given():
@@ -101,6 +102,17 @@ def test_a_site_of_one_class_is_said_once_and_below_the_table(odd_folder, tmp_pa
     assert "(n = 2)" in said.out
     assert compare(odd_folder, tmp_path / "study", *words) == 0
     assert "All 6 runs were done earlier; nothing was run." in capfd.readouterr().err
+    page = write_report(tmp_path / "study").read_text()
+    assert page.count("(n = 2)") == 4  # AUROC and specificity of two models
+    assert f"<p>{sentence}" in page
+
+
+def test_training_on_a_test_part_of_one_class_says_what_is_undefined(odd_folder, tmp_path, capsys):
+    words = ["--model", "svm", "--protocol", "loso", "--split", "2", "--out", str(tmp_path / "run")]
+    assert main(["train", str(odd_folder), *words]) == 0
+    said = capsys.readouterr().out
+    assert "auroc undefined (a class is missing in the test part), accuracy " in said
+    assert "nan" not in said
 
 
 def test_predicting_with_a_study_names_one_of_its_runs(whole, cohort_folder, capsys):

@@ -7,6 +7,7 @@ a report and a model card. Killed at any moment, the same command with --resume 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -115,9 +116,11 @@ def headline(report: dict, label: str) -> str:
     test = report["test"]
 
     def shown(name: str) -> str:
+        if not isfinite(test[name]):
+            return f"{name} undefined ({'constant values' if name == 'r' else 'a class is missing'} in the test part)"
         interval = test.get(f"{name}_ci")
         span = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
-        return f"{name.replace('_', ' ')} {test[name]:.3f}{span}"
+        return f"{name} {test[name]:.3f}{span}"
 
     names = [n for n in ("auroc", "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
     positive = report["positive_class"]

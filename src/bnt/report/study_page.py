@@ -11,6 +11,7 @@ import pandas as pd
 from bnt.errors import BadInput
 from bnt.experiments.results import (
     comparison_table,
+    notes,
     per_split,
     pooled_predictions,
     read_study,
@@ -177,11 +178,12 @@ def result(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame, 
     columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity", "brier", "r", "mse") if c in summary]
     compact = pd.DataFrame({"model": summary["variant"]})
     for column in columns:
-        spread = zip(summary[column], summary[f"{column}_sd"])
-        compact[shown_name(column)] = [mean_sd(m, s) for m, s in spread]
+        compact[shown_name(column)] = [mean_sd(row, column) for _, row in summary.iterrows()]
     if "p_chance" in summary:
         compact["p against chance"] = [p_text(p) for p in summary["p_chance"]]
     page.table(compact, "Mean ± SD of the test metrics over the splits.", "summary", summary)
+    for sentence in notes(runs, comparisons):
+        page.paragraph(sentence)
     scores = per_split(runs, metric)
     page.figure(
         figures.paired_plot(scores, shown),
@@ -221,11 +223,13 @@ def result(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame, 
     )
 
 
-def mean_sd(mean: float, sd: float) -> str:
-    """Return mean ± SD, or the mean alone."""
+def mean_sd(row: pd.Series, column: str) -> str:
+    """Return mean ± SD, or the mean alone, and the number of splits where it is not all of them."""
+    mean, sd, n = row[column], row[f"{column}_sd"], row.get(f"{column}_n", row["n_splits"])
     if not np.isfinite(mean):
         return ""
-    return f"{mean:.3f} ± {sd:.3f}" if np.isfinite(sd) else f"{mean:.3f}"
+    text = f"{mean:.3f} ± {sd:.3f}" if np.isfinite(sd) else f"{mean:.3f}"
+    return text if n == row["n_splits"] else f"{text} (n = {n})"
 
 
 def chosen_models(summary: pd.DataFrame, most: int) -> list[str]:
