@@ -50,7 +50,9 @@ def test_models_with_a_recipe_of_their_own_are_named(plan):
 
 
 def test_circumstances_speak_of_the_paper_where_it_prints_numbers(plan):
-    assert "Paper: as printed for ABIDE" in circumstances(plan, outcome_of(plan))
+    said = circumstances(plan, outcome_of(plan))
+    assert "Paper: as printed for ABIDE" in said
+    assert "8 ROIs (Pearson correlation, unit diagonal), label" in said
     said = circumstances(plan, outcome_of(plan, ("svm",)), printed=False)
     assert "Paper:" not in said
     assert "recipe" not in said  # a linear model has none

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.connectivity.kinds import KINDS
 from bnt.experiments.job import Variant
 from bnt.experiments.paper.estimate import duration, epochs_in_words, most_epochs
 from bnt.experiments.paper.plan import Outcome, Plan
@@ -95,4 +96,5 @@ def circumstances(plan: Plan, outcome: Outcome, *, printed: bool = True) -> str:
 
 def about(cohort: Cohort) -> str:
     """Return the cohort in a few words."""
-    return f"{len(cohort):,} subjects, {cohort.n_rois} ROIs ({cohort.kind} connectomes)"
+    kind = KINDS.get(cohort.kind)
+    return f"{len(cohort):,} subjects, {cohort.n_rois} ROIs ({kind.description if kind else cohort.kind})"
