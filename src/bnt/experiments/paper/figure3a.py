@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CENTRES = ("random", "learnable", "orthonormal", "simplex")
+# All centres of unit length: the released first orthonormal centre is longer, which would favour its cluster.
+UNIT = {"orthonormal": {"normalise_first": True}}
 NOTES = """
+All centres have unit length, the first orthonormal one too, which the released code leaves longer than the others.
 The paper shows these values as a picture only: it says that orthonormal centres rise from K = 2 to 10, fall to 100, and
 are better than the others at small K. Random unit vectors in 200 dimensions have cosines of about 0.07, so they are
 nearly orthonormal already; the simplex is the set that maximises what Theorem 3.1 is about (`bnt theory`).
@@ -32,7 +35,9 @@ def name_of(centres: str, k: int) -> str:
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run K x centres and return table, Markdown and figure."""
     variants = [
-        plan.variant(name_of(c, k), plan.model, centres=c, n_clusters=k) for k in plan.clusters for c in CENTRES
+        plan.variant(name_of(c, k), plan.model, centres=c, n_clusters=k, **UNIT.get(c, {}))
+        for k in plan.clusters
+        for c in CENTRES
     ]
     outcome = run_grid(plan, variants, reference=name_of("orthonormal", 10))
     table = pd.DataFrame(
