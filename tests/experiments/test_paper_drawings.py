@@ -21,6 +21,7 @@ def plan(cohort, tmp_path):
 def outcome_of(values: dict[str, float]) -> Outcome:
     """An outcome whose variants have these AUROCs, in per cent, each with an SD of 2."""
     summary = pd.DataFrame([{"variant": v, "auroc": x / 100, "auroc_sd": 0.02} for v, x in values.items()])
+    summary = summary.assign(auroc_n=2, n_splits=2)
     return Outcome(pd.DataFrame(), summary, {}, 0.0, Path("out"))
 
 

@@ -32,6 +32,7 @@ def outcome_of(plan, models=("bnt", "vanilla", "svm"), n_train=706, **more):
         ]
     ).assign(cpu_seconds=60.0)
     summary = pd.DataFrame([{"variant": m, "auroc": 0.65, "auroc_sd": 0.07} for m in models])
+    summary = summary.assign(auroc_n=2, n_splits=2)
     variants = [plan.variant(m, m) for m in models]
     return Outcome(runs, summary, more.pop("missing", {}), 0.0, Path("out"), variants=variants, **more)
 
@@ -47,6 +48,20 @@ def test_models_with_a_recipe_of_their_own_are_named(plan):
     assert training([plan.variant("svm", "svm")], outcome.runs) == ""
     once = replace(plan, epochs=1)
     assert ", 1 epoch at most," in training([once.variant("san", "san")], outcome.runs)
+
+
+def test_a_mean_over_fewer_splits_than_others_have_says_so(plan):
+    outcome = outcome_of(plan)
+    assert outcome.shown("bnt") == "65.0 ± 7.0"
+    outcome.summary["n_splits"] = [5, 5, 2]
+    outcome.summary["auroc_n"] = [5, 4, 2]
+    assert [outcome.shown(m) for m in ("bnt", "vanilla", "svm", "dgm")] == [
+        "65.0 ± 7.0",
+        "65.0 ± 7.0 (n = 4)",
+        "65.0 ± 7.0 (n = 2)",
+        "–",
+    ]
+    assert [outcome.n_splits(m) for m in ("bnt", "vanilla", "svm", "dgm")] == [5, 4, 2, 0]
 
 
 def test_circumstances_speak_of_the_paper_where_it_prints_numbers(plan):

@@ -59,3 +59,27 @@ def test_the_brier_score_of_several_classes_may_pass_one():
     runs = runs_of({"svm": [1.2, 1.4, 1.6]}, "brier")
     assert summary_table(runs)["brier_high"].iloc[0] > 1.6
     assert summary_table(runs.assign(sensitivity=0.5))["brier_high"].iloc[0] == 1
+
+
+def test_the_authors_splitter_is_corrected_by_the_people_its_test_parts_are_drawn_from(tmp_path):
+    """One training part; 100 of the 303 beside it are tested: under no difference, 5 % of intervals leave out zero."""
+    rng = np.random.default_rng(0)
+    n_trials, n_splits, left_out = 400, 20, {"released": 0, "loso": 0}
+    for _ in range(n_trials):
+        gain = 0.1 * rng.standard_normal(303)  # of each person, on average none
+        drawn = [gain[rng.permutation(303)[:100]].mean() for _ in range(n_splits)]
+        for protocol in left_out:
+            runs = runs_of({"bnt": [0.0] * n_splits, "svm": drawn}, n_val=203)
+            runs = runs.assign(n_train=706, n_test=100, split=runs["split"].str.replace("loso", protocol))
+            low, high = comparison_table(tmp_path, runs, "bnt").loc[0, ["low", "high"]]
+            left_out[protocol] += not low <= 0 <= high
+    assert left_out["released"] / n_trials == pytest.approx(0.05, abs=0.03)
+    assert left_out["loso"] / n_trials > 0.15  # n_test / n_train is not the overlap there
+    assert "one training part" in notes(runs.assign(split="released:0:split0"), pd.DataFrame())[0]
+
+
+def test_whose_recall_is_meant_stands_below_the_table():
+    runs = runs_of({"bnt": [0.5, 0.6]}, positive_class="diagnosis = 1")
+    assert notes(runs, pd.DataFrame()) == [
+        "Sensitivity is the recall of diagnosis = 1, specificity that of the other class."
+    ]

@@ -169,6 +169,26 @@ def test_kill_9_and_resume_gives_the_same_hash(finished, small_cohort, split, tm
     assert {f.name for f in folder.iterdir()} == {f.name for f in finished.iterdir()}
 
 
+def test_the_time_of_an_interrupted_run_counts_the_epochs_before(small_cohort, split, tmp_path):
+    config = config_of(small_cohort, split, replace(RECIPE, epochs=3, n_members=1, refit=False, patience=0))
+
+    def stop(_stage, line):
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(small_cohort, split, config, tmp_path / "run", watch=stop)
+    file = tmp_path / "run" / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(line["cpu_seconds"] >= 0 for line in lines)
+    lines[0] |= {"seconds": 1000.0, "cpu_seconds": 500.0}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"epoch": 3, "sec')
+    report = train_run(small_cohort, split, config, tmp_path / "run", resume=True).report
+    assert 1000 <= report["seconds"] < 1100
+    assert 500 <= report["cpu_seconds"] < 600
+
+
 def test_a_full_disk_is_said_so_and_the_old_checkpoint_stays(small_cohort, split, tmp_path, monkeypatch):
     import safetensors.torch
 

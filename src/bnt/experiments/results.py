@@ -57,6 +57,8 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                 if report["split"] != split:
                     continue
                 test = {k: v for k, v in report["test"].items() if k in METRICS + SCORES}
+                if report["positive_class"] is not None:
+                    test["positive_class"] = f"{report['label']} = {report['positive_class']}"
                 rows.append(
                     {
                         "variant": variant["name"],
@@ -64,8 +66,9 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                         "split": split,
                         "seed": seed,
                         **test,
-                        "epochs": max(report["epochs"], default=0),
+                        "chosen_epoch": max(report["epochs"], default=0),
                         "n_train": sizes[0],
+                        "n_val": sizes[1],
                         "n_test": sizes[2],
                         "n_parameters": report["n_parameters"],
                         "seconds": report["seconds"],
@@ -80,8 +83,14 @@ def run_table(folder: str | Path) -> pd.DataFrame:
 
 
 def overlap(runs: pd.DataFrame) -> float:
-    """Return n_test / n_train of the splits, the correction for their overlap."""
-    return float((runs["n_test"] / runs["n_train"]).mean())
+    """Return n_test / n_train of the splits, the correction for their overlap.
+
+    The authors' splitter draws its test parts from the people beside one training part that never changes: there it is
+    n_test over the rest of those, n_validation.
+    """
+    released = runs["split"].str.startswith("released:")
+    rest = runs["n_train"].where(~released, runs["n_val"]) if released.any() else runs["n_train"]
+    return float((runs["n_test"] / rest).mean())
 
 
 def score_name(runs: pd.DataFrame) -> str:
@@ -279,9 +288,18 @@ def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
 
 
 def notes(runs: pd.DataFrame, comparisons: pd.DataFrame) -> list[str]:
-    """Return what the table cannot show, in sentences: where a score is undefined, and why an interval is missing."""
+    """Return what the table cannot show, in sentences: whose recall is meant, what is undefined or has no p."""
     metric, found = score_name(runs), []
     name = "AUROC" if metric == "auroc" else metric
+    if "positive_class" in runs:
+        found.append(
+            f"Sensitivity is the recall of {runs['positive_class'].iloc[0]}, specificity that of the other class."
+        )
+    if runs["split"].str.startswith("released:").any():
+        found.append(
+            "The authors' splitter has one training part: intervals and p are of the draw of test subjects alone, and "
+            "say nothing about other training subjects."
+        )
     gone = runs[runs[metric].isna()]
     if metric == "auroc" and len(gone):
         why = "one class in its test part" if "sensitivity" in runs else "a class is missing from its test part"

@@ -71,7 +71,7 @@ def fit(
     n_steps = max(recipe.horizon or recipe.epochs, stop_after or 0) * steps_per_epoch
 
     while state.epoch < (stop_after or recipe.epochs) and not state.stopped:
-        started, total = time.perf_counter(), 0.0
+        wall, cpu, total = time.perf_counter(), time.process_time(), 0.0
         model.train()
         for batch in train.shuffled(recipe.batch_size, recipe.drop_last):
             state.step += 1
@@ -112,7 +112,9 @@ def fit(
             judge.load_state_dict(state.weights())
             score = task.score(y_val, task.predictions(logits_of(judge, val)))
             line["val_score"] = score if np.isfinite(score) else None
-        state.history.append(line | {"seconds": round(time.perf_counter() - started, 3)})
+        line["seconds"] = round(time.perf_counter() - wall, 3)
+        line["cpu_seconds"] = round(time.process_time() - cpu, 3)
+        state.history.append(line)
         state.consider()
         if checkpoint is not None:
             checkpoint.save(state)

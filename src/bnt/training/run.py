@@ -230,6 +230,7 @@ def train_run(
     if config.device == "cpu":
         torch.set_num_threads(config.threads)
     wall, cpu = time.perf_counter(), time.process_time()
+    wall_before, cpu_before = spent_before(folder)
     y = cohort.labels(config.label)
     train, val, test = (np.asarray(part) for part in split)
     write_splits(folder, cohort, split)
@@ -265,8 +266,8 @@ def train_run(
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": parameters,
-        "seconds": round(time.perf_counter() - wall, 2),
-        "cpu_seconds": round(time.process_time() - cpu, 2),
+        "seconds": round(time.perf_counter() - wall + wall_before, 2),
+        "cpu_seconds": round(time.process_time() - cpu + cpu_before, 2),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "weights_sha256": sha256((folder / "weights.safetensors").read_bytes()).hexdigest(),
         "versions": versions(),
@@ -277,6 +278,19 @@ def train_run(
     if sweep is not None:
         sweep()
     return RunResult(folder, config, report, table)
+
+
+def spent_before(folder: Path) -> tuple[float, float]:
+    """Return the seconds and CPU seconds of the epochs that an interrupted run has made already."""
+    file = folder / "metrics.jsonl"
+    wall = cpu = 0.0
+    for text in file.read_text().splitlines() if file.is_file() else []:
+        try:
+            line = json.loads(text)
+        except ValueError:  # the last line of a run that was killed while it wrote
+            continue
+        wall, cpu = wall + line.get("seconds", 0.0), cpu + line.get("cpu_seconds", 0.0)
+    return wall, cpu
 
 
 def chosen_epochs(lines: Sequence[dict[str, Any]]) -> list[int]:

@@ -33,6 +33,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
                 "node_features": kind,
                 "auroc": outcome.value(kind)[0],
                 "auroc_sd": outcome.value(kind)[1],
+                "n_splits": outcome.n_splits(kind),
                 "printed_auroc": printed[kind][0],
                 "printed_auroc_sd": printed[kind][1],
                 "missing": outcome.missing.get(kind, ""),
@@ -44,7 +45,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         "# Node features of VanillaTF, AUROC (%)\n\n"
         + rows(
             ["node features", "paper", "ours"],
-            [[words, show(printed[kind]), show(outcome.value(kind))] for kind, words in KINDS.items()],
+            [[words, show(printed[kind]), outcome.shown(kind)] for kind, words in KINDS.items()],
         )
         + circumstances(plan, outcome)
         + "\nThe number of eigenvectors is not printed; ours is about 32, so that the heads divide the width.\n"

@@ -9,7 +9,6 @@ import pandas as pd
 
 from bnt.experiments.paper.drawing import lines
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
-from bnt.experiments.paper.printed import show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
 from bnt.report.figures import canvas, styled
 
@@ -47,6 +46,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
                 "n_clusters": k,
                 "auroc": outcome.value(name_of(c, k))[0],
                 "auroc_sd": outcome.value(name_of(c, k))[1],
+                "n_splits": outcome.n_splits(name_of(c, k)),
                 "missing": outcome.missing.get(name_of(c, k), ""),
             }
             for c in CENTRES
@@ -60,7 +60,7 @@ def markdown(plan: Plan, outcome: Outcome) -> str:
     """Return AUROC by K and centres, those that were asked for."""
     centres = [c for c in CENTRES if any(plan.asks_for(name_of(c, k), plan.model) for k in plan.clusters)]
     clusters = [k for k in plan.clusters if any(plan.asks_for(name_of(c, k), plan.model) for c in CENTRES)]
-    body = [[str(k)] + [show(outcome.value(name_of(c, k))) for c in centres] for k in clusters]
+    body = [[str(k)] + [outcome.shown(name_of(c, k)) for c in centres] for k in clusters]
     return (
         f"# Figure 3a: cluster centres, AUROC (%) of `{plan.model}`\n\n"
         + rows(["K", *(f"{c} (ours)" if c == "simplex" else c for c in centres)], body)

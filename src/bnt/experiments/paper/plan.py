@@ -15,7 +15,7 @@ from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import Watcher
 from bnt.experiments.job import Split, Variant
-from bnt.experiments.paper.printed import CLUSTERS
+from bnt.experiments.paper.printed import CLUSTERS, show
 from bnt.experiments.paper.writing import open_output
 from bnt.experiments.results import read_study, run_table, write_tables
 from bnt.experiments.study import Study
@@ -210,6 +210,16 @@ class Outcome:
         if not len(found) or metric not in found:
             return float("nan"), float("nan")
         return scale * float(found[metric].iloc[0]), scale * float(found[f"{metric}_sd"].iloc[0])
+
+    def n_splits(self, variant: str, metric: str = "auroc") -> int:
+        """Return the number of splits behind a variant's mean."""
+        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
+        return int(found[f"{metric}_n"].iloc[0]) if len(found) and metric in found else 0
+
+    def shown(self, variant: str, metric: str = "auroc") -> str:
+        """Return mean ± SD in per cent as text, with the number of splits where others have more."""
+        text, n = show(self.value(variant, metric)), self.n_splits(variant, metric)
+        return f"{text} (n = {n})" if 0 < n < self.summary["n_splits"].max() else text
 
 
 def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str]]:

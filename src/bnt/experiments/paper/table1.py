@@ -70,7 +70,7 @@ def collect(plan: Plan, outcome: Outcome, models: list[str]) -> pd.DataFrame:
                 f"printed_{metric}": printed[0],
                 f"printed_{metric}_sd": printed[1],
             }
-        found.append(row | {"missing": outcome.missing.get(model, "")})
+        found.append(row | {"n_splits": outcome.n_splits(model), "missing": outcome.missing.get(model, "")})
     return pd.DataFrame(found)
 
 
@@ -82,7 +82,7 @@ def markdown(plan: Plan, outcome: Outcome, models: list[str]) -> str:
     for model in models:
         cells = [f"`{model}`", METHODS.get(model, "(not in the paper)")]
         for metric, printed in zip(METRICS, _printed(plan, model)):
-            cells += [show(printed), show(outcome.value(model, metric))]
+            cells += [show(printed), outcome.shown(model, metric)]
         p = "reference" if model == reference else ""
         if model in compared:
             one = compared[model]

@@ -87,6 +87,7 @@ def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
                     "variant": name,
                     "auroc": mean,
                     "auroc_sd": sd,
+                    "n_splits": outcome.n_splits(name),
                     "printed_auroc": printed[0],
                     "printed_auroc_sd": printed[1],
                     "n_parameters": _size(outcome, name),
@@ -107,7 +108,7 @@ def markdown(plan: Plan, outcome: Outcome) -> str:
     for row in READOUTS:
         cells = [row]
         for backbone, printed in zip(BACKBONES, _printed(plan, row)):
-            cells += [show(printed), show(outcome.value(name_of(backbone, row)))]
+            cells += [show(printed), outcome.shown(name_of(backbone, row))]
         lines.append(cells)
     header = ["readout"] + [f"{b} {who}" for b in BACKBONES for who in ("paper", "ours")]
     return (
