@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from small_studies import tiny
 
+from bnt.cli import tune_command
 from bnt.cli.main import main
 from bnt.cli.tune_command import parse_grid
 from bnt.errors import BadInput
 from bnt.experiments import tuning as tuning_module
-from bnt.experiments.job import Variant
+from bnt.experiments.job import GO_ON, Variant
+from bnt.experiments.paper import estimate
 from bnt.experiments.searches import GridSearch, make_search
-from bnt.experiments.tuning import Tuning, inner_split, with_setting
+from bnt.experiments.tuning import Tuning, inner_split, status_of, with_setting
 from bnt.experiments.tuning_grids import FREE_RANGES, PAPER_GRIDS, TRAINING, free_ranges, own_grid, paper_grid
 from bnt.models import create_model, list_models, model_options
 from bnt.splits import check_split, named_splits
@@ -41,6 +44,26 @@ def test_the_grids_have_the_papers_number_of_cells(model, cells):
     source, found = paper_grid(model)
     assert "appendix F" in source
     assert len(found) == len({json.dumps(cell, sort_keys=True) for cell in found}) == cells
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    # the choices that appendix F prints
+    [
+        ("braingb", {"readout": {"mean", "max", "concat"}}),
+        ("braingb", {"message": {"edge_weighted", "node_edge_concat", "node_concat"}}),
+        ("braingnn", {"recipe.lr": {0.01, 0.005, 0.001}, "feature_dim": {100, 200}}),
+        ("fbnetgen", {"encoder": {"cnn", "gru"}, "hidden": {8, 12, 16}}),
+        ("brainnetcnn", {"dropout": {0.3, 0.5, 0.7}}),
+        ("vanilla", {"n_layers": {1, 2, 3}, "n_heads": {2, 4, 6}}),
+        ("san", {"lpe_dim": {4, 8, 16}, "lpe_layers": {1, 2}, "n_layers": {1, 2}, "n_heads": {2, 4}}),
+        ("graphormer", {"n_layers": {1, 2}, "width": {256, 512}}),
+    ],
+)
+def test_the_grids_have_the_papers_values(model, values):
+    _, cells = paper_grid(model)
+    assert {name: {cell[name] for cell in cells} for name in values} == values
+    assert all(cell["n_heads"] == cell["lpe_heads"] for cell in cells if "lpe_heads" in cell)
 
 
 @pytest.mark.parametrize("model", sorted(PAPER_GRIDS))
@@ -285,3 +308,77 @@ def test_a_folder_of_another_study_is_refused(make_tuning, tmp_path):
     with pytest.raises(BadInput, match=r"a study of bnt compare"):
         make_tuning().run()
     assert (tmp_path / "study" / "study.json").read_text() == "{}"
+
+
+@pytest.fixture
+def losing(monkeypatch):
+    """The first trial of the second split is lost the first time, as to a kill; all else is run."""
+    real, lost = tuning_module.run_jobs, []
+
+    def some(jobs, **engine):
+        gone = [job for job in jobs if not lost and "split1" in job.name and "trials" in job.folder][:1]
+        lost.extend(gone)
+        found = real([job for job in jobs if job not in gone], **engine)
+        return found | {job.name: f"its process was killed by signal 9: {GO_ON}" for job in gone}
+
+    monkeypatch.setattr(tuning_module, "run_jobs", some)
+    return lost
+
+
+def test_a_split_with_a_lost_trial_is_neither_chosen_for_nor_tested_until_it_is_there(make_tuning, losing):
+    tuning = make_tuning()
+    failures = tuning.run(n_processes=2)
+    assert list(failures) == [losing[0].name]
+    assert tuning.lost() == ["site-stratified:0:split1"]
+    assert pd.read_csv(tuning.folder / "chosen.csv")["split"].tolist() == ["site-stratified:0:split0"]
+    assert not list((tuning.folder / "runs").glob("*split1*"))
+    assert "killed by signal 9" in (tuning.folder / "failures.csv").read_text()
+    again = make_tuning()
+    assert again.run(n_processes=2) == {}
+    assert not (tuning.folder / "failures.csv").exists()
+    undisturbed = make_tuning("other")
+    undisturbed.run(n_processes=2)
+    for table in ("chosen.csv", "trials.csv"):
+        a, b = (pd.read_csv(one.folder / table) for one in (again, undisturbed))
+        pd.testing.assert_frame_equal(a, b)
+
+
+def test_a_training_that_diverges_is_a_finding_and_an_accident_is_not():
+    assert [status_of(reason) for reason in ("", "The loss became nan in epoch 2: lower the learning rate.")] == [
+        "done",
+        "failed",
+    ]
+    assert status_of("its process was killed by signal 9 (out of memory?): give the command again to go on.") == "lost"
+
+
+@pytest.mark.parametrize("words", [["svm:foo=1", "--grid", "C=0.1,1"], ["svm", "--device", "cuda:9"]])
+def test_what_cannot_be_tuned_is_refused_before_anything_is_written(cohort_folder, tmp_path, capsys, words):
+    out = tmp_path / "study"
+    assert main(["tune", str(cohort_folder), "--out", str(out), "--model", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(("words", "epochs"), [([], 50), (["--epochs", "7"], 7), (["--search", "free"], 12)])
+def test_sans_grid_has_the_papers_epochs_for_all_that_is_compared(cohort_folder, tmp_path, monkeypatch, words, epochs):
+    class Seen(Exception):
+        pass
+
+    def stop(*args, **_):
+        raise Seen(args[3].recipe.epochs)
+
+    monkeypatch.setattr(tuning_module, "Tuning", stop)
+    with pytest.raises(Seen, match=str(epochs)):
+        main(["tune", str(cohort_folder), "--model", "san", "--out", str(tmp_path / "x"), *words])
+
+
+def test_how_long_a_search_takes_is_said_before_it_starts(make_tuning, monkeypatch):
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 10.0)
+    tuning = make_tuning()
+    options = tune_command.Options(cohort=Path("."), out=tuning.folder)
+    said = tune_command.how_long(tuning, options, 2)
+    trial, final = (
+        estimate.most_steps(tuning.base.recipe, len(study.splits[0][1][0])) for study in (tuning.inner, tuning.study)
+    )
+    seconds = (8 * trial + 4 * final) * 10.0 * estimate.BEYOND_STEPS / 2
+    assert said == f": about {estimate.duration(seconds)} with 4 epochs each, at the speed of the model as it is"

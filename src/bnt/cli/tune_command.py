@@ -15,6 +15,8 @@ import tyro
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bnt.experiments.tuning import Tuning
+
 
 @dataclass(frozen=True)
 class Options:
@@ -79,11 +81,14 @@ def run(options: Options) -> int:
     from bnt.cli.variants import parse_variant
     from bnt.cohort import load_cohort
     from bnt.experiments.tuning import Tuning
+    from bnt.experiments.tuning_grids import GRID_EPOCHS, family_of
     from bnt.progress import say
     from bnt.splits import named_splits, split_notices
 
     cohort = load_cohort(options.cohort)
     changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}
+    if options.search == "grid" and not options.grid and changes["epochs"] is None:
+        changes["epochs"] = GRID_EPOCHS.get(family_of(options.model.partition(":")[0]))
     base = parse_variant(options.model, options.recipe, changes)
     splits = named_splits(
         cohort,
@@ -114,8 +119,12 @@ def run(options: Options) -> int:
     )
     for sentence in tuning.study.cautions:
         say(sentence)
-    say(f"{tuning.n_trials()} trials over {len(splits)} split{'s' if len(splits) != 1 else ''} ({tuning.source}).")
+    tuning.check()
     processes = process_count(options.jobs, options.threads)
+    say(
+        f"{tuning.n_trials()} trials over {len(splits)} split{'s' if len(splits) != 1 else ''} ({tuning.source})"
+        f"{how_long(tuning, options, processes)}."
+    )
     with Board() as board:
         failures = tuning.run(engine=options.engine, n_processes=processes, address=options.address, watch=board)
     trials = pd.read_csv(options.out / "trials.csv")
@@ -132,7 +141,40 @@ def run(options: Options) -> int:
     print(f"Tables: {options.out}/trials.csv, chosen.csv, summary.csv.  Page: bnt report {options.out}")
     for name, reason in failures.items():
         print(f"failed: {name}: {reason}")
+    for split in tuning.lost():
+        print(f"{split} was not tested, because a trial of it was lost: give the command again to go on.")
     return 1 if failures else 0
+
+
+def how_long(tuning: Tuning, options: Options, processes: int) -> str:
+    """Return about how long a search of a network will take, in words; nothing for other models, or where none is left.
+
+    A step of the model as it is is measured; settings make it larger or smaller.
+    """
+    from bnt.errors import BadInput
+    from bnt.experiments.engine import is_done
+    from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, most_steps, step_seconds
+    from bnt.experiments.paper.plan import Plan
+    from bnt.models import find_entry
+
+    base = tuning.base
+    if find_entry(base.model).family != "network":
+        return ""
+    finals = [job for job in tuning.study.jobs() if not is_done(job)]
+    done = sum(1 for _ in (options.out / "trials" / "runs").glob("*/DONE"))
+    inner, outer = (
+        most_steps(base.recipe, len(train), len(val))
+        for (train, val, _) in (tuning.inner.splits[0][1], tuning.study.splits[0][1])
+    )
+    steps = max(0, tuning.n_trials() - done) * inner + len(finals) * outer
+    if not steps:
+        return ""
+    plan = Plan(cohort=tuning.study.cohort, out=options.out, threads=options.threads, device=options.device)
+    try:
+        seconds = steps * BEYOND_STEPS * step_seconds(plan, base) / max(1, processes)
+    except BadInput:  # it cannot be made as it is, and --no-baseline asks for its settings only
+        return ""
+    return f": about {duration(seconds)} with {base.recipe.epochs} epochs each, at the speed of the model as it is"
 
 
 def parse_grid(words: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bnt.errors import BadInput
-from bnt.experiments.job import Job, attempt, lock_of, run_job
+from bnt.experiments.job import GO_ON, Job, attempt, lock_of, run_job
 from bnt.experiments.locks import forget, holder
 
 Outcome = dict[str, str]  # name of a failed job -> its one-sentence reason
@@ -151,7 +151,7 @@ def _why(answer: Connection, exit_code: int) -> str:
     except EOFError:
         pass  # it ended without a word, which the next sentence says
     how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
-    return f"its process {how}: give the command again to go on."
+    return f"its process {how}: {GO_ON}"
 
 
 def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Outcome:
@@ -213,7 +213,7 @@ def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Outcom
                 failure = ray.get(reference)
             except ray.exceptions.RayError as error:
                 lines = str(error).strip().splitlines() or ["no message"]
-                failure = f"{type(error).__name__}: {lines[0]}"
+                failure = f"{type(error).__name__}: {lines[0].rstrip('.:')}: {GO_ON}"
             if failure:
                 failures[job.name] = failure
     if watch is not None:

@@ -18,6 +18,7 @@ from bnt.training.config import RunConfig
 from bnt.training.recipe import Recipe
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray]
+GO_ON = "give the command again to go on."  # ends the reason of an accident: the same job may well succeed
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,17 @@ def lock_of(job: Job) -> Path:
 
 def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
     """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
+    from safetensors import SafetensorError
+
     try:
         work(job)
         (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
     except BadInput as error:
-        return str(error)
+        return f"{error} Then {GO_ON}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
     except MemoryError:
         return "there is not enough memory: run fewer jobs at a time, or a smaller model."
+    except OSError as error:
+        return f"{in_one_line(error)}{_kept(job)}: {GO_ON}"
     except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
         return in_one_line(error) + _kept(job)
     return ""

@@ -215,17 +215,19 @@ class Study:
 
         Given again after any interruption it completes the study to the same numbers.
         """
-        jobs = self.todo()
-        description = merged(self.folder, self.description())
+        jobs, description = self.todo(), self.description()
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
         with held(self.folder / ".lock", wait=5.0):
+            # Only now: another command may have added to the study since it was looked at.
+            description = merged(self.folder, description)
             write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
+            jobs = [job for job in jobs if not is_done(job)]
             failures = self._run(jobs, engine, n_processes, address, watch)
             shutil.rmtree(self.folder / "locks", ignore_errors=True)
-            self._note(failures)
+            self.note(failures)
         return failures
 
     def _run(
@@ -241,7 +243,7 @@ class Study:
         watch_all([], 0, total, {})
         return run_jobs(jobs, engine=engine, n_processes=n_processes, address=address, watch=watch_all)
 
-    def _note(self, failures: Outcome) -> None:
+    def note(self, failures: Outcome) -> None:
         """Keep the failures beside the tables, or remove those of an earlier time."""
         file = self.folder / "failures.csv"
         file.unlink(missing_ok=True)

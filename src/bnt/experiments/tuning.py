@@ -21,7 +21,7 @@ from bnt.cohort import Cohort
 from bnt.cohort.atomic import write_atomic
 from bnt.errors import BadInput
 from bnt.experiments.engine import Outcome, Watcher, is_done, run_jobs
-from bnt.experiments.job import Job, Split, Variant, configure
+from bnt.experiments.job import GO_ON, Job, Split, Variant, configure
 from bnt.experiments.locks import held
 from bnt.experiments.merge import merged, read_old
 from bnt.experiments.results import read_report, run_table, write_tables
@@ -72,6 +72,11 @@ def score_of(report: dict[str, Any]) -> float:
     """Return what trials are compared by, higher is better: AUROC, or minus the squared error."""
     found = report["test"]
     return float(found["auroc"]) if "auroc" in found else -float(found["mse"])
+
+
+def status_of(reason: str) -> str:
+    """Return what a trial's end means: it is done, its setting fails, or the trial was lost to an accident."""
+    return "done" if not reason else "lost" if reason.endswith(GO_ON) else "failed"
 
 
 class Tuning:
@@ -140,6 +145,7 @@ class Tuning:
         Given again after any interruption it ends at the same numbers: each finished trial is read, not run.
         """
         description = self._description()
+        self.check()
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
             (self.folder / "trials" / "runs").mkdir(parents=True, exist_ok=True)
@@ -150,12 +156,21 @@ class Tuning:
             failures = self._search(watch, engine)
             chosen = self._choose()
             self._write_trials()
-            finals = self._finals(chosen)
-            failures |= run_jobs([j for j in finals if not self.study.is_finished(j)], watch=watch, **engine)
+            finals = [j for j in self._finals(chosen) if not self.study.is_finished(j)]
+            failures |= self._run_jobs(finals, watch, engine)
             self._write_chosen(chosen)
+            self.study.note(failures)
             for folder in (self.folder, self.folder / "trials"):
                 shutil.rmtree(folder / "locks", ignore_errors=True)
         return failures
+
+    def check(self) -> None:
+        """Refuse a device that is not here, and a model that cannot be made as it is where it is to be tested."""
+        from bnt.training.run import check_device
+
+        check_device(self.study.device)
+        for variant in self.study.variants[1:]:
+            configure(self.study.job(variant, *self.study.splits[0], self.seed), self.study.cohort)
 
     def _description(self) -> dict[str, Any]:
         """Describe the tested runs as a study, with what its folder had before; refuse another search there."""
@@ -176,28 +191,50 @@ class Tuning:
                     )
         return merged(self.folder, self.study.description() | {"search": self.source})
 
+    def _run_jobs(self, jobs: list[Job], watch: Watcher | None, engine: dict[str, Any]) -> Outcome:
+        """Run some of the search's runs; the watcher is told of all of them."""
+        total = self.n_trials() + len(self.study.jobs())
+        earlier = sum(trial.status != "waiting" for trial in self.trials)
+
+        def watch_all(running: Sequence[Job], done: int, _: int, failures: Outcome) -> None:
+            if watch is not None:
+                watch(running, earlier + done, total, failures)
+
+        return run_jobs(jobs, watch=watch_all, **engine)
+
     def _search(self, watch: Watcher | None, engine: dict[str, Any]) -> Outcome:
-        """Ask every split's search for settings, run them, tell the scores, until no one asks for more."""
+        """Ask every split's search for settings, run them, tell the scores, until no one asks for more.
+
+        A training that failed, because its loss diverged, is a finding about its setting. A trial that was lost, to a
+        kill or a full disk, is none: its split waits for the same command, or the choice would depend on the accident.
+        """
         failures: Outcome = {}
         while True:
+            lost = self.lost()
             asked = [
                 self._trial(name, split, number, setting)
                 for name, split in self.inner.splits
+                if name not in lost
                 for number, setting in self.searches[name].ask()
             ]
             if not asked:
                 return failures
             jobs = {t.job.folder: t.job for t in asked if t.status == "waiting" and not self.inner.is_finished(t.job)}
-            found = run_jobs(list(jobs.values()), watch=watch, **engine)
+            found = self._run_jobs(list(jobs.values()), watch, engine)
             failures |= found
             for trial in asked:
                 if trial.status == "waiting":
-                    reason = found.get(trial.job.name, "")
-                    trial.status, trial.reason = ("failed", reason) if reason else ("done", "")
-                    trial.score = float("nan") if reason else score_of(read_report(Path(trial.job.folder)))
+                    trial.reason = found.get(trial.job.name, "")
+                    trial.status = status_of(trial.reason)
+                    if trial.status == "done":
+                        trial.score = score_of(read_report(Path(trial.job.folder)))
                 self.searches[trial.split].tell(trial.number, trial.score)
             self.trials += asked
             self._write_trials()
+
+    def lost(self) -> list[str]:
+        """Return the splits that wait for a trial which was lost."""
+        return list(dict.fromkeys(t.split for t in self.trials if t.status == "lost"))
 
     def _trial(self, name: str, split: Split, number: int, setting: Setting) -> Trial:
         """Return one trial, waiting; or impossible, where the model cannot be made with its setting."""
@@ -213,15 +250,19 @@ class Tuning:
         """Return the best trial of each split on validation; the earliest on ties.
 
         A split that was tested before keeps the setting it was tested with, even if a better one was found since: the
-        test part is scored once.
+        test part is scored once. One that waits for a lost trial has none yet.
         """
         chosen = self._tested()
-        for trial in [t for t in self.trials if t.split not in chosen]:
+        waiting = self.lost()
+        for trial in [t for t in self.trials if t.split not in chosen and t.split not in waiting]:
             best = chosen.get(trial.split)
             if np.isfinite(trial.score) and (best is None or trial.score > best.score):
                 chosen[trial.split] = trial
         if not chosen:
-            why = next((f" ({t.reason})" for t in self.trials if t.reason), "")
+            self._write_trials()
+            why = next((f" ({t.reason.rstrip('.')})" for t in self.trials if t.reason), "")
+            if waiting:
+                raise BadInput(f"Trials were lost{why}: give the command again to go on.")
             raise BadInput(f"No trial of {self.base.name} could be scored{why}.")
         return chosen
 
@@ -245,11 +286,9 @@ class Tuning:
     def _finals(self, chosen: dict[str, Trial]) -> list[Job]:
         """Return the runs that are tested: the chosen setting of each split and, beside it, the model as it is."""
         jobs = []
-        for name, split in self.study.splits:
+        for name, split in [one for one in self.study.splits if one[0] in chosen]:
             for variant in self.study.variants:
                 if variant.name.endswith("-tuned"):
-                    if name not in chosen:
-                        continue
                     variant = with_setting(variant, chosen[name].setting, variant.name)
                 jobs.append(self.study.job(variant, name, split, self.seed))
         return jobs
