@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,6 +71,34 @@ def test_main_table_rows_are_the_concat_and_ocread_rows_of_table2():
             assert printed.TABLE2[dataset]["CONCAT"][i] == printed.TABLE1[dataset][backbone][0]
         assert printed.TABLE2[dataset]["OCRead"][2][0] == printed.TABLE1[dataset]["BrainNetTF"][0][0]
         assert printed.FEATURES[dataset]["profile"] == printed.TABLE1[dataset]["VanillaTF"][0]
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """The rows of the paper's tables by label: every ``mean±SD`` of a row, left to right."""
+    file = Path(__file__).resolve().parents[3] / "shared" / "paper" / "brain_network_transformer.tex"
+    if not file.is_file():
+        pytest.skip(f"the paper is not at {file}")
+    found = {}
+    for text in re.findall(r"\\begin\{table.*?\\end\{table", file.read_text(), re.DOTALL):
+        rows = [re.findall(r"([\d.]+)±([\d.]+)", line) for line in text.splitlines()]
+        label = re.search(r"\\label\{(.*?)\}", text)
+        if label:
+            found[label.group(1)] = [[(float(mean), float(sd)) for mean, sd in row] for row in rows if row]
+    return found
+
+
+def test_table2_features_running_time_and_difference_are_the_papers_own_rows(tables):
+    def both(value):
+        return [one for dataset in printed.DATASETS for one in value(dataset)]
+
+    assert tables["tab:readout"] == [both(lambda d, r=r: printed.TABLE2[d][r]) for r in printed.TABLE2["ABIDE"]]
+    for label, table in (
+        ("tab:node_feature", printed.FEATURES),
+        ("tab:runningtime", printed.RUNTIME),
+        ("tab:diff", printed.DIFFERENCE),
+    ):
+        assert tables[label] == [both(lambda d, r=r, t=table: [t[d][r]]) for r in table["ABIDE"]]
 
 
 def test_parameters_are_those_of_the_facts():
