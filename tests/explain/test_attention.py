@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnt.errors import BadInput
-from bnt.explain.attention import attention_by_network, mean_attention
+from bnt.explain.attention import MeanAttention, attention_by_network, mean_attention
 from bnt.explain.enrichment import network_enrichment
 from bnt.explain.rois import Networks
 from bnt.training.network import NetworkRun
@@ -71,6 +71,15 @@ def test_network_means_leave_out_an_rois_own_attention(pair, cohort, test_rows):
             if i != j
         ]
         assert row.loc[(a, b), "attention"] == pytest.approx(np.mean(entries))
+
+
+@pytest.mark.parametrize("row_sum", [1.0, 5.0])
+def test_times_uniform_is_one_where_nothing_is_preferred(row_sum):
+    uniform = np.full((1, 2, 6, 6), row_sum / 6)  # rows of a graph that is no softmax sum to other numbers
+    table = attention_by_network(
+        MeanAttention(("all",), (3,), (uniform,)), Networks.from_labels(np.array(["Visual", "Default"] * 3))
+    )
+    assert table["times_uniform"].to_numpy() == pytest.approx(1.0)
 
 
 def test_a_linear_model_has_no_attention(svm, cohort):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
+from bnt import SiteStratifiedSplit, simulate_cohort
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
 from bnt.models.braingnn import consistency_loss, released_topk_loss, topk_loss
 from bnt.nn.roi_conv import RoiConv, partial_correlations, two_hops
 from bnt.nn.topk import TopKPool
+from bnt.training.recipe import Recipe
+from bnt.training.run import describe
 
 V = 6
 
@@ -205,3 +209,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 2000
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"), [("partial", {}, "are partial"), ("paper", {"inputs": "centred"}, "centred")]
+)
+def test_partial_correlations_are_not_computed_from_what_are_no_correlations(kind, changes, said):
+    cohort = simulate_cohort(n_subjects=30, n_rois=14, n_sites=2, kind=kind, seed=0)
+    split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
+    recipe = replace(Recipe(epochs=1), **changes)
+    with pytest.raises(BadInput, match=said):
+        describe(cohort, "diagnosis", split, model="braingnn-released", recipe=recipe)
+    describe(cohort, "diagnosis", split, model="braingnn", recipe=recipe)

@@ -15,7 +15,7 @@ from bnt.models import count_parameters, create_model
 from bnt.models.san import MLPReadout
 from bnt.nn import list_readouts
 from bnt.nn.edge_attention import EdgeAttention
-from bnt.nn.laplacian import laplacian_eigenpairs
+from bnt.nn.laplacian import LaplacianEncoding, laplacian_eigenpairs
 from bnt.nn.narrow_feedforward import ROWS, narrow_feed_forward
 
 
@@ -99,6 +99,26 @@ def test_nodes_without_edges_have_finite_positions():
     assert values.isfinite().all()
     assert vectors.isfinite().all()
     assert (laplacian_eigenpairs(torch.zeros(1, 5, 5), 5)[0] == 1).all()
+
+
+def test_the_position_of_a_node_without_edges_is_no_rounding_error():
+    torch.manual_seed(0)
+    encoding = LaplacianEncoding().eval()
+    x = connectomes(1, 60)
+    x[:, 7] = x[:, :, 7] = 0
+    near = x + 1e-6 * torch.randn_like(x) * (x != 0)
+    before, after = encoding(x), encoding((near + near.mT) / 2)
+    torch.testing.assert_close(after[:, 7], before[:, 7], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("model", ["san", "braingb"])
+def test_concat_with_the_hidden_mlp_is_concat_and_the_mlp(model):
+    plain = create_model(model, 20)
+    control = create_model(model, 20, readout_options={"hidden_mlp": True})
+    width = {"san": 48, "braingb": 8}[model]
+    hidden = (20 * width * 32 + 32) + (32 * 32 + 32) + (32 * 20 * width + 20 * width)
+    count = [sum(p.numel() for p in one.parameters()) for one in (plain, control)]
+    assert count[1] - count[0] == hidden
 
 
 def feed_forward_parameters(d: int, h: int, n: int, dtype=torch.float64):

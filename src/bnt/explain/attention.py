@@ -114,5 +114,6 @@ def attention_by_network(attention: MeanAttention, networks: Networks) -> pd.Dat
     table["from_network"] = np.tile(np.repeat(networks.names, size), len(keys))
     table["to_network"] = np.tile(networks.names, size * len(keys))
     table["attention"] = means.ravel()
-    table["times_uniform"] = means.ravel() * len(networks.codes)
+    uniform = matrices.sum(axis=-1).mean(axis=-1) / matrices.shape[-1]  # 1 / V where rows sum to one
+    table["times_uniform"] = (means / uniform[:, None, None]).ravel()
     return table

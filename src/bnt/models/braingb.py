@@ -53,7 +53,7 @@ class BrainGB(nn.Module):
     readout : {"concat", "mean", "max", ...}
         The paper searched these three; the others of :func:`bnt.nn.create_readout` can be had as well.
     readout_options : dict, optional
-        Options of a readout other than ``concat``.
+        The readout's own options.
     hidden : int
         h.
     n_heads : int
@@ -89,14 +89,12 @@ class BrainGB(nn.Module):
         self.conv1 = DenseGAT(n_rois, hidden, n_heads, message)
         self.block1 = nn.Sequential(*_dense(n_heads * hidden, hidden), _NodeNorm(hidden))
         self.conv2 = DenseGAT(hidden, hidden, n_heads, message)
-        if readout == "concat" and not readout_options:
-            self.block2 = nn.Sequential(*_dense(n_heads * hidden, 64, 8), _NodeNorm(8))
-            self.readout, n_features = None, 8 * n_rois
-        else:
-            self.block2 = nn.Sequential(*_dense(n_heads * hidden, hidden), _NodeNorm(hidden))
-            self.readout = create_readout(readout, n_rois, hidden, **(readout_options or {}))
-            n_features = self.readout.out_features
-        self.head = nn.Sequential(*_dense(n_features, 256, 32, n_classes, end=False))
+        concat = readout == "concat"
+        widths = [64, 8] if concat else [hidden]
+        options: dict[str, Any] = {"reduce": None} if concat else {}
+        self.block2 = nn.Sequential(*_dense(n_heads * hidden, *widths), _NodeNorm(widths[-1]))
+        self.readout = create_readout(readout, n_rois, widths[-1], **{**options, **(readout_options or {})})
+        self.head = nn.Sequential(*_dense(self.readout.out_features, 256, 32, n_classes, end=False))
 
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
@@ -118,7 +116,5 @@ class BrainGB(nn.Module):
         z, second = self.conv2(self.block1(z), edges)
         z = self.block2(z)  # (B, V, 8) or (B, V, h)
         attention = (first, second) if explain else ()
-        if self.readout is None:
-            return Output(self.head(z.flatten(1)), attention=attention)
         pooled = self.readout(z, adjacency=x)
         return Output(self.head(pooled.embedding), pooled.loss, attention, pooled.assignments if explain else None)

@@ -133,6 +133,23 @@ class BrainGNN(nn.Module):
         loss = None if target is None else self._loss(first, second, target)
         return Output(self.head(embedding), loss, (), torch.sigmoid(first.scores)[..., None] if explain else None)
 
+    def check_inputs(self, kind: str, inputs: str) -> None:
+        """Refuse connectomes that partial correlations cannot be computed from.
+
+        Parameters
+        ----------
+        kind : str
+            The cohort's kind of connectome.
+        inputs : str
+            How the recipe gives them to the model.
+        """
+        if self.edges == "partial" and (kind == "partial" or inputs != "raw"):
+            what = "are partial correlations already" if kind == "partial" else f"are given {inputs} by the recipe"
+            raise BadInput(
+                f"edges='partial' computes partial correlations from correlations, and the connectomes {what}: set "
+                "edges=absolute, or give correlations as they are."
+            )
+
     def _pooled(self, x: Tensor) -> tuple[Kept, Kept]:
         adjacency = edge_weights(x, self.edges)
         z = x if self.shorten is None else self.shorten(x)

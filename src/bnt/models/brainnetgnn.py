@@ -35,11 +35,11 @@ class GatedGraphNetwork(nn.Module):
         return self.reduce(torch.cat([z.amax(1), z.mean(1), self.set2set(z)], -1))
 
 
-def draw_weights(part: nn.Module | None, gain: float) -> None:
-    """Draw the matrices of a module Xavier-normal; stacked ones one by one."""
+def draw_weights(part: nn.Module | None, gain: float, *, whole: bool = False) -> None:
+    """Draw the matrices of a module Xavier-normal; stacked ones one by one, or as one ``whole`` tensor as published."""
     for weight in [] if part is None else part.parameters():
         if weight.ndim > 1:
-            for matrix in weight if weight.ndim == 3 else [weight]:
+            for matrix in weight if weight.ndim == 3 and not whole else [weight]:
                 nn.init.xavier_normal_(matrix, gain=gain)
 
 
@@ -55,7 +55,7 @@ class BrainNetGNN(nn.Module):
     - Graph network: (gated graph convolution, ReLU, TopK pooling of 0.8, 0.8, 0.3) three times, gated graph
       convolution and ReLU three times; maximum, mean and Set2Set side by side; Linear 32, ReLU, Linear C.
     - Encoder classifier: all encoded series side by side through 1024 - 128 - C, added to the logits.
-    - Loss: cross-entropy and 1e-5 times the L1 norm of the weights of everything but the encoder.
+    - Loss: cross-entropy and 1e-5 times the L1 norm of the weights of everything but the encoder and the last layer.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class BrainNetGNN(nn.Module):
             )
         gain = gain if gain is not None else (0.25 if released else 2.0)
         for part in (self.key, self.value, self.query, self.attention, self.graph):
-            draw_weights(part, gain)
+            draw_weights(part, gain, whole=released)
         draw_weights(self.head, min(gain, 1.0))  # inputs of these two are of ordinary size
         draw_weights(self.classifier, min(gain, 1.0))
         if released and self.classifier is not None:

@@ -82,7 +82,7 @@ CATALOG: tuple[Entry, ...] = (
         ),
     ),
     Entry("vanilla", "bnt.models.vanilla:VanillaTF", "Transformer with a plain readout (CONCAT)", "Kan 2022"),
-    Entry("san", "bnt.models.san:SAN", "Spectral positions, attention with edges", "Kreuzer 2021"),
+    Entry("san", "bnt.models.san:SAN", "Spectral positions, attention with edges", "Kreuzer 2021", revision=2),
     Entry("graphormer", "bnt.models.graphormer:Graphormer", "Binned connectivity, attention with biases", "Ying 2021"),
     Entry("braingb", "bnt.models.braingb:BrainGB", "Graph attention with concatenated messages", "Cui 2022"),
     Entry("brainnetcnn", "bnt.models.brainnetcnn:BrainNetCNN", "Edge, node and graph filters", "Kawahara 2017"),

@@ -65,7 +65,8 @@ class Graphormer(nn.Module):
     - Spatial and edge encoding: the score of (i, j) gets a bias a head, looked up by the bin of the edge; a node and
       itself, and pairs with the graph token, have rows of their own. All layers share the table.
     - A graph token takes part in the attention; embeddings are layer-normalised before the first layer;
-      layers are post-norm with GELU; initial values are drawn from N(0, 0.02).
+      layers are post-norm with GELU; initial values, but those of readout and head, are drawn
+      from N(0, 0.02).
     - CONCAT in place of the graph token: each node to 8 numbers, then 8V - 256 - 32 - C.
 
     Parameters

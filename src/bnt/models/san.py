@@ -55,7 +55,7 @@ class SAN(nn.Module):
     dropout, lpe_dropout : float
         In the main Transformer and in the position's.
     readout, readout_options
-        See :func:`bnt.nn.create_readout`; ``concat`` flattens all nodes.
+        See :func:`bnt.nn.create_readout`; ``concat`` flattens all nodes as they are.
 
     Notes
     -----
@@ -101,12 +101,9 @@ class SAN(nn.Module):
         self.edge_embed = nn.Linear(1, width)
         self.positions = LaplacianEncoding(lpe_dim, lpe_layers, lpe_heads, lpe_ffn, lpe_dropout, n_eigen, flip_signs)
         self.layers = nn.ModuleList(EdgeTransformerLayer(width, n_heads, dropout) for _ in range(n_layers))
-        if readout == "concat" and not readout_options:
-            self.readout, n_features = None, n_rois * width
-        else:
-            self.readout = create_readout(readout, n_rois, width, **(readout_options or {}))
-            n_features = self.readout.out_features
-        self.head = MLPReadout(n_features, n_classes)
+        options = {"reduce": None} if readout == "concat" else {}
+        self.readout = create_readout(readout, n_rois, width, **{**options, **(readout_options or {})})
+        self.head = MLPReadout(self.readout.out_features, n_classes)
 
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
@@ -129,7 +126,5 @@ class SAN(nn.Module):
             z, weights = layer(z, x, self.edge_embed)
             attention.append(weights)
         shown = tuple(attention) if explain else ()
-        if self.readout is None:
-            return Output(self.head(z.flatten(1)), attention=shown)
         pooled = self.readout(z, adjacency=x)
         return Output(self.head(pooled.embedding), pooled.loss, shown, pooled.assignments if explain else None)

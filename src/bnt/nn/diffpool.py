@@ -12,10 +12,11 @@ from bnt.nn.pooled import Pooled, drop_padding
 class DiffPoolReadout(nn.Module):
     """One DiffPool level: assignments and embeddings by two graph convolutions, pooled and flattened.
 
-    With A^ the row-normalised positive part of the adjacency plus the identity: S = softmax(A^ Z W_s),
-    Z' = relu(A^ Z W_z), clusters S^T Z' (K, D), each reduced to 8 numbers as in OCRead. The auxiliary loss is
-    ``link_weight |A - S S^T|_F / V^2 + entropy_weight mean H(S_i)``; A's entries are clipped to [0, 1] for it,
-    because that is where the entries of S S^T lie. Without an adjacency each node stands alone; no link loss then.
+    With A the adjacency, clipped to [0, 1] because that is where the entries of S S^T lie, and A^ the row-normalised
+    A plus the identity: S = softmax(A^ Z W_s), Z' = relu(A^ Z W_z), clusters S^T Z' (K, D), each reduced to 8 numbers
+    as in OCRead. The auxiliary loss is ``link_weight |A - S S^T|_F / V^2 + entropy_weight mean H(S_i)``, a mean over
+    the batch: recipes that sum the cross-entropy over a batch weigh it by 1/B. Without an adjacency each node stands
+    alone; no link loss then.
 
     Parameters
     ----------

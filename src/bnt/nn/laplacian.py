@@ -15,7 +15,8 @@ def laplacian_eigenpairs(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """Return the m lowest eigenvalues (B, m) of the normalised Laplacian, and their eigenvectors (B, V, m).
 
     The Laplacian is ``I - D^-1/2 |A| D^-1/2`` with A the connectome without its diagonal and D its row sums of
-    absolute values; a node without edges has a row of the identity. A sign for each eigenvector is chosen by one rule:
+    absolute values; a node without edges has a row of the identity, and no position: its entries of the eigenvectors,
+    zero but for rounding, are set to zero. A sign for each eigenvector is chosen by one rule:
     the entry largest in magnitude is positive. Nothing is differentiated: the pairs are inputs.
     """
     a = x if x.dtype.itemsize >= 4 else x.float()  # half precision has no eigen-decomposition
@@ -26,6 +27,7 @@ def laplacian_eigenpairs(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     # The lowest eigenvalues of I - S are the highest of S, in reverse.
     values, vectors = torch.linalg.eigh(root[:, :, None] * a * root[:, None, :])
     values, vectors = 1 - values[:, -m:].flip(-1), vectors[..., -m:].flip(-1)
+    vectors = vectors.masked_fill((degree == 0)[..., None], 0.0)
     largest = vectors.gather(1, vectors.abs().argmax(1, keepdim=True))  # (B, 1, m)
     return values.to(x.dtype), (vectors * largest.sign()).to(x.dtype)
 

@@ -42,7 +42,8 @@ class OCRead(nn.Module):
     normalise_first : bool
         False keeps the released code's first orthonormal centre, which is not of unit length.
     dec_weight : float
-        Weight of the self-supervised clustering loss (KL to a sharpened target), 0 for none.
+        Weight of the self-supervised clustering loss (KL to a sharpened target), 0 for none. The loss is a mean over
+        the batch: recipes that sum the cross-entropy over a batch weigh it by 1/B.
     reduce : int, optional
         Map each cluster's D numbers to this many, with LeakyReLU; by default they are kept.
 

@@ -54,18 +54,18 @@ class SumReadout(nn.Module):
 
 
 class ConcatReadout(nn.Module):
-    """Each node reduced to a few numbers, then all nodes side by side.
+    """Each node reduced to a few numbers (with ``reduce=None`` as it is), then all nodes side by side.
 
     Graphs may have fewer nodes than ``n_nodes``: the missing ones count as zeros. With ``hidden_mlp`` the nodes go
     through the released OCRead's hidden MLP first: the control that tells OCRead's part from the MLP's.
     """
 
-    def __init__(self, n_nodes: int, width: int, reduce: int = 8, hidden_mlp: bool = False) -> None:
+    def __init__(self, n_nodes: int, width: int, reduce: int | None = 8, hidden_mlp: bool = False) -> None:
         super().__init__()
         self.n_nodes = n_nodes
         self.hidden = HiddenMLP(n_nodes, width) if hidden_mlp else None
-        self.reduce = nn.Sequential(nn.Linear(width, reduce), nn.LeakyReLU())
-        self.out_features = n_nodes * reduce
+        self.reduce = nn.Identity() if reduce is None else nn.Sequential(nn.Linear(width, reduce), nn.LeakyReLU())
+        self.out_features = n_nodes * (width if reduce is None else reduce)
 
     def forward(self, z: Tensor, mask: Tensor | None = None, adjacency: Tensor | None = None) -> Pooled:
         """Pool (B, V, D) to (B, 8 V)."""

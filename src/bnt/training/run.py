@@ -127,12 +127,15 @@ def check_device(name: str) -> None:
 
 
 def check_options(config: RunConfig) -> None:
-    """Refuse options that the model cannot be made with, before anything is written; costs no memory."""
+    """Refuse options that the model cannot be made with and inputs that it cannot read; costs no memory."""
     import torch
 
     entry = find_entry(config.model)
     with torch.device("meta") if entry.family == "network" and entry.source_sha256 is None else nullcontext():
-        create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+        model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
+    check_inputs = getattr(model, "check_inputs", None)
+    if check_inputs is not None:
+        check_inputs(config.kind, config.recipe.inputs)
 
 
 def difference(found: RunConfig, wanted: RunConfig) -> str:
