@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bnt import simulate_cohort
 from bnt.cohort import Cohort, CohortWriter, flat, load_cohort
 from bnt.cohort.store import file_sha256, verify_cohort
 from bnt.errors import BadInput
+from bnt.splits import check_split
 
 N, V = 12, 6
 
@@ -260,3 +262,46 @@ def test_scikit_learn_can_index_a_cohort(cohort):
     assert cohort.shape == cohort.connectomes.shape
     train, _ = next(KFold(3).split(cohort))
     assert _safe_indexing(cohort, train).ids.tolist() == cohort.ids[train].tolist()
+
+
+def test_connectomes_beside_an_old_table_have_digests_of_their_own():
+    old = simulate_cohort(n_subjects=8, n_rois=14, n_sites=1, seed=0)
+    other = Cohort(old.connectomes[::-1].copy(), old.participants)
+    assert other.scans.tolist() == old.scans.tolist()[::-1]
+    twins = old.connectomes.copy()
+    twins[5] = twins[0]
+    with pytest.raises(BadInput, match="same scan|identical|twice|scan"):
+        check_split(Cohort(twins, old.participants), np.array([0, 1, 2]), np.array([3]), np.array([4, 5]))
+
+
+def test_words_that_pandas_takes_for_nothing_are_kept(tmp_path):
+    old = simulate_cohort(n_subjects=8, n_rois=14, n_sites=1, seed=0)
+    table = old.participants.assign(
+        diagnosis=["None", "ASD"] * 4, site=["NA", "B"] * 4, group=["NULL", "NULL", *"cdefgh"], age=[np.nan, *range(7)]
+    )
+    Cohort(old.connectomes, table).save(tmp_path / "cohort")
+    again = load_cohort(tmp_path / "cohort")
+    assert again.participants["diagnosis"].tolist() == table["diagnosis"].tolist()
+    assert again.sites.tolist() == table["site"].tolist()
+    assert again.groups.tolist()[:2] == ["NULL", "NULL"]
+    assert np.isnan(again.participants["age"][0])
+    assert again.participants["age"].dtype.kind == "f"
+
+
+@pytest.mark.parametrize(("width", "n", "said"), [(15, 8, r"shape \(20, 15\)"), (14, 7, "7 series and 8")])
+def test_series_of_other_rois_or_people_are_refused(width, n, said):
+    old = simulate_cohort(n_subjects=8, n_rois=14, n_sites=1, seed=0)
+    with pytest.raises(BadInput, match=said):
+        Cohort(old.connectomes, old.participants, timeseries=[np.zeros((20, width))] * n)
+
+
+def test_matrices_are_symmetric_and_finite_in_both_halves():
+    old = simulate_cohort(n_subjects=4, n_rois=14, n_sites=1, seed=0)
+    matrices = np.stack([old.square([i])[0] for i in range(4)])
+    for at, value, said in (((1, 2, 5), np.nan, "Matrix 1 of connectomes contains NaN"), ((2, 0, 3), 5.0, "symmetric")):
+        broken = matrices.copy()
+        broken[at] = value
+        with pytest.raises(BadInput, match=said):
+            Cohort(broken, old.participants)
+    matrices[:, range(14), range(14)] = np.inf  # arctanh(1): the diagonal is not read
+    np.testing.assert_array_equal(Cohort(matrices, old.participants).connectomes, old.connectomes)

@@ -282,3 +282,14 @@ PLAIN = st.recursive(
 @given(value=PLAIN, protocol=st.integers(2, 5))
 def test_plain_values_come_out_of_a_pickle_as_they_went_in(value, protocol):
     assert read_inert(io.BytesIO(pickle.dumps(value, protocol=protocol))) == value
+
+
+def test_words_are_missing_where_they_can_only_mean_that(tmp_path):
+    file = tmp_path / "participants.csv"
+    file.write_text("participant_id,diagnosis,age,note\nNA,None,NA,x\n02,ASD,None,NA\n03,None,7,n/a\n")
+    table = read_participants(file).table
+    assert table["participant_id"].tolist() == ["NA", "02", "03"]
+    assert table["diagnosis"].tolist() == ["None", "ASD", "None"]
+    assert table["age"].isna().tolist() == [True, True, False]
+    assert table["age"].dtype.kind == "f"
+    assert table["note"].isna().tolist() == [False, True, True]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import NotFittedError
 
 import bnt
-from bnt import BrainNetworkClassifier, BrainNetworkRegressor
+from bnt import BrainNetworkClassifier, BrainNetworkRegressor, Cohort, SiteStratifiedSplit
 from bnt.cli.main import main
 from bnt.errors import BadInput
-from bnt.training.recipe import find_recipe
+from bnt.report.commands import train_command
+from bnt.training.recipe import Recipe, find_recipe
+from bnt.training.run import describe, train_run
 from bnt.training.trained import TrainedRun
 
 
@@ -111,3 +114,40 @@ def test_the_command_predicts_with_a_saved_estimator(cohort, y, tmp_path):
     table = pd.read_csv(tmp_path / "p.csv")
     assert len(table) == len(cohort)
     assert table["interval_from"].str.startswith("not available").all()
+
+
+def test_classes_of_a_run_with_another_positive_class_are_sorted(cohort, tmp_path):
+    split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
+    config = describe(cohort, "diagnosis", split, model="svm", recipe=find_recipe("default", "svm"), positive="0")
+    report = train_run(cohort, split, config, tmp_path / "run").report
+    assert report["positive_class"] == 0
+    loaded = BrainNetworkClassifier.load(tmp_path / "run")
+    test, y = cohort.select(split[2]), cohort.labels("diagnosis")[split[2]]
+    assert loaded.classes_.tolist() == [0, 1]
+    assert roc_auc_score(y, loaded.predict_proba(test)[:, 1]) == pytest.approx(report["test"]["auroc"])
+    assert (loaded.predict(test) == y).mean() == pytest.approx(report["test"]["accuracy"], abs=0.1)
+    assert "--positive 0" in train_command(config)
+
+
+def test_what_is_predicted_does_not_depend_on_the_diagonal_of_the_new_cohort(cohort, tiny):
+    fitted = BrainNetworkClassifier(**tiny).fit(cohort, "diagnosis")
+    other = Cohort(cohort.connectomes, cohort.participants, kind="unknown", diagonal=0.0)
+    np.testing.assert_array_equal(fitted.predict_proba(other), fitted.predict_proba(cohort))
+
+
+def test_epochs_beside_a_recipe_are_the_number_of_epochs(tiny):
+    given = Recipe(epochs=5, min_steps=300)
+    assert BrainNetworkClassifier(**{**tiny, "recipe": given, "epochs": 2})._recipe().min_steps == 0
+    assert BrainNetworkClassifier(**{**tiny, "recipe": given})._recipe() == given
+
+
+def test_a_missing_group_is_of_its_own_and_a_missing_site_unknown(cohort):
+    from bnt.estimators.layout import Layout
+    from bnt.estimators.reading import _cohort
+
+    n = len(cohort)
+    layout = Layout(cohort.connectomes.shape[1], cohort.n_rois, 1.0, "paper")
+    groups = np.array([np.nan] * (n - 2) + [1.0, 1.0])
+    found = _cohort(cohort.connectomes, layout, group=groups, site=np.array([None] + ["A"] * (n - 1), dtype=object))
+    assert len(set(found.groups)) == n - 1
+    assert found.sites.tolist() == ["unknown"] + ["A"] * (n - 1)

@@ -329,3 +329,30 @@ def test_a_refit_never_goes_past_the_end_of_its_schedule(small_cohort, split, tm
     lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
     rates = [line["lr"] for line in lines if line["stage"].endswith("refit")]
     assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_connectome_that_is_not_finite_is_refused_by_name(small_cohort, split, tmp_path, part):
+    edges = small_cohort.connectomes.copy()
+    who = split[part][0]
+    edges[who, 3] = np.nan
+    broken = Cohort(edges, small_cohort.participants)
+    with pytest.raises(BadInput, match=f"connectome of {small_cohort.ids[who]} contains NaN"):
+        train_run(broken, split, config_of(broken, split), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_linear_algebra_has_the_threads_of_the_run(small_cohort, split, tmp_path):
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    seen = []
+    config = config_of(small_cohort, split, replace(RECIPE, epochs=1, n_members=1, refit=False))
+    with threadpool_limits(2):
+        train_run(
+            small_cohort,
+            split,
+            config,
+            tmp_path / "run",
+            watch=lambda *_: seen.extend(pool["num_threads"] for pool in threadpool_info()),
+        )
+    assert set(seen) == {config.threads}

@@ -152,7 +152,11 @@ def _duplicates(report: Inspection) -> Iterator[Check]:
             "duplicate scans",
             "note" if together else "warning",
             f"{' = '.join(people)}, byte for byte; "
-            + ("one group, so no split separates them" if together else "not in one group: a split may separate them"),
+            + (
+                "one group, so no split separates them"
+                if together
+                else "not in one group: our splits keep them together, others may not"
+            ),
         )
 
 

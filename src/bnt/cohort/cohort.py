@@ -120,9 +120,9 @@ class Cohort:
         path: Path | None = None,
     ) -> None:
         if connectomes.ndim == 3:
-            from bnt.cohort.triangle import flat
+            from bnt.cohort.triangle import flat_symmetric
 
-            connectomes = flat(connectomes)
+            connectomes = flat_symmetric(connectomes, "connectomes")
         self._edges = connectomes
         self.n_rois = n_rois_of(connectomes.shape[1])
         self._table = complete_participants(participants)
@@ -130,7 +130,7 @@ class Cohort:
             raise BadInput(
                 f"There are {len(connectomes)} connectomes and {len(self._table)} rows in the participants table."
             )
-        if path is None and (self._table["scan"] == "").any():
+        if path is None:  # a table may come from another cohort, with the digests of other connectomes
             self._table["scan"] = [scan_digest(row) for row in connectomes]
         self.rois = complete_rois(rois, self.n_rois)
         self.kind, self.diagonal, self.atlas = kind, float(diagonal), atlas
@@ -140,10 +140,40 @@ class Cohort:
         self._rows: np.ndarray | None = None
         if timeseries is not None and not isinstance(timeseries, Series):
             parts = [np.asarray(s, dtype=np.float32) for s in timeseries]
+            self._check_series(parts)
             lengths = np.array([len(p) for p in parts])
             timeseries = Series(np.concatenate(parts), np.cumsum(lengths) - lengths, lengths)
             self._table["n_volumes"] = pd.array(lengths, dtype="Int64")
         self._series = timeseries
+
+    def _check_series(self, parts: list[np.ndarray]) -> None:
+        if len(parts) != len(self._table):
+            raise BadInput(f"There are {len(parts)} series and {len(self._table)} connectomes: give one a subject.")
+        for who, one in zip(self._table["participant_id"], parts):
+            if one.ndim != 2 or one.shape[1] != self.n_rois:
+                raise BadInput(
+                    f"The series of {who} has shape {one.shape}, expected (volumes, {self.n_rois}): give the series of "
+                    "the ROIs that the connectomes have."
+                )
+
+    def check_finite(self, rows: np.ndarray | None = None) -> None:
+        """Refuse connectomes, of some subjects or of all, that are not finite, and name the first subject."""
+        rows = np.arange(len(self)) if rows is None else np.asarray(rows)
+        for start in range(0, len(rows), 256):
+            part = rows[start : start + 256]
+            broken = ~np.isfinite(self.edges(part)).all(axis=1)
+            if broken.any():
+                raise BadInput(
+                    f"The connectome of {self.ids[part[broken][0]]} contains NaN or infinity: leave the subject out, "
+                    "or make the cohort again."
+                )
+
+    def with_diagonal(self, value: float) -> Cohort:
+        """Return a view whose squares have this number on the diagonal."""
+        view = object.__new__(Cohort)
+        view.__dict__.update(self.__dict__)
+        view.diagonal = float(value)
+        return view
 
     # -- what is in it -----------------------------------------------------------------------------
 

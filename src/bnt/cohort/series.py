@@ -42,7 +42,9 @@ class Series(Sequence[np.ndarray]):
         return Series(self.stacked, self.starts[rows], self.lengths[rows])
 
     def digest(self) -> str:
-        """Return a digest of the lengths and of everyone's first and last volume: cheap, and changed by any change."""
+        """Return a digest of the lengths and of everyone's first and last volume: cheap, and changed by
+        other preprocessing, though not by an edit of a volume between them.
+        """
         found = sha256(np.asarray(self.lengths, dtype=np.int64).tobytes())
         for one in self:
             found.update(np.ascontiguousarray(one[[0, -1]] if len(one) else one, dtype=np.float32).tobytes())

@@ -99,6 +99,8 @@ class CohortWriter:
         self._scans += [scan_digest(row) for row in stored]
         self._edges.append(stored)
         for one in series if series is not None else ():
+            if np.ndim(one) != 2 or np.shape(one)[1] != self.n_rois:
+                raise BadInput(f"A series has shape {np.shape(one)}, expected (volumes, {self.n_rois}).")
             if self._series is None:
                 self._series = _GrowingArray(self._work / "timeseries.npy", self.n_rois, "float32")
             self._series.append(one)
@@ -202,9 +204,13 @@ def _open_array(path: Path, n_columns: int) -> np.memmap:
     return array
 
 
-def _read_table(path: Path, strings: tuple[str, ...]) -> pd.DataFrame:
+def read_table(path: Path, strings: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a table of a cohort's folder; columns in ``strings`` stay text."""
     try:
-        return pd.read_csv(path, sep="\t", dtype=dict.fromkeys(strings, str), na_values=["n/a"])
+        # Only what the writer writes is missing: None, NA and NULL may be classes, sites or groups.
+        return pd.read_csv(
+            path, sep="\t", dtype=dict.fromkeys(strings, str), na_values=["n/a", ""], keep_default_na=False
+        )
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as a tab-separated table: {error}.") from error
 
@@ -239,8 +245,8 @@ def load_cohort(path: str | Path) -> Cohort:
     if missing:
         raise BadInput(f"{path} lacks {missing[0]}, which its cohort.json lists: write the cohort again.")
     edges = _open_array(path / "connectomes.npy", n_edges(n_rois))
-    participants = _read_table(path / "participants.tsv", ("participant_id", "site", "group", "scan"))
-    rois = _read_table(path / "rois.tsv", ("label", "network"))
+    participants = read_table(path / "participants.tsv", ("participant_id", "site", "group", "scan"))
+    rois = read_table(path / "rois.tsv", ("label", "network"))
     if not len(edges) == len(participants) == n_subjects:
         raise BadInput(
             f"{path} has {len(edges)} connectomes, {len(participants)} participants and {n_subjects} in cohort.json."

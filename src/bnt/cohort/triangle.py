@@ -57,6 +57,32 @@ def _position(n_rois: int) -> np.ndarray:
     return position
 
 
+def flat_symmetric(matrices: np.ndarray, name: str) -> np.ndarray:
+    """Return the edges (n, V(V-1)/2) of matrices (n, V, V); refuse those whose halves differ or are not finite.
+
+    Parameters
+    ----------
+    matrices : array
+    name : str
+        What an error calls them.
+    """
+    edges, other = flat(matrices), flat(matrices.swapaxes(1, 2))
+    broken = np.flatnonzero(~(np.isfinite(edges) & np.isfinite(other)).all(axis=1))
+    if broken.size:
+        raise BadInput(
+            f"Matrix {broken[0]} of {name} contains NaN or infinity beside its diagonal: leave the subject out, or "
+            "replace them."
+        )
+    apart = np.abs(edges - other).max(axis=1, initial=0.0)
+    uneven = np.flatnonzero(apart > 1e-4 * np.maximum(1.0, np.abs(edges).max(axis=1, initial=0.0)))
+    if uneven.size:
+        raise BadInput(
+            f"Matrix {uneven[0]} of {name} is not symmetric (its halves differ by up to {apart[uneven[0]]:.3g}): "
+            f"average them, ({name} + {name}.transpose(0, 2, 1)) / 2, if that is meant."
+        )
+    return edges
+
+
 def flat(matrices: np.ndarray) -> np.ndarray:
     """Return the off-diagonal entries: (..., V, V) -> (..., V(V-1)/2)."""
     low, high = endpoints(matrices.shape[-1])

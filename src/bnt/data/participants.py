@@ -11,6 +11,9 @@ import pandas as pd
 from bnt.data.scan import parsing
 from bnt.errors import BadInput
 
+NOTHING = ["", "n/a"]
+UNKNOWN = ("N/A", "NA", "NaN", "nan", "<NA>", "#N/A")
+NO_NUMBER = ("None", "none", "NULL", "null", "-nan", "-NaN")
 OURS = ("scan", "n_volumes", "n_missing_rois", "group")
 """Columns the import writes; a column of that name in the table is kept as ``given_...``.
 
@@ -64,6 +67,22 @@ def find_participants(source: Path) -> Path | None:
     return None
 
 
+def _missing(words: pd.Series, plain: bool) -> list[str]:
+    """Return the words of a column that mean that nothing is known; ``None`` and ``NULL`` only beside numbers.
+
+    Parameters
+    ----------
+    words : Series
+    plain : bool
+        Whether it is a column of names, where NA is one like others.
+    """
+    if plain:
+        return NOTHING
+    others = words[~words.str.strip().isin([*NOTHING, *UNKNOWN, *NO_NUMBER])]
+    numbers = pd.to_numeric(others, errors="coerce").notna().all()
+    return [*NOTHING, *UNKNOWN, *(NO_NUMBER if numbers else ())]
+
+
 def read_frame(file: Path, text: Sequence[str] = ()) -> pd.DataFrame:
     """Read a tab- or comma-separated table; the columns in ``text`` stay text, so ``007`` stays ``007``."""
     with parsing(file, "a table of participants"):
@@ -71,11 +90,15 @@ def read_frame(file: Path, text: Sequence[str] = ()) -> pd.DataFrame:
         if "\0" in head:
             raise ValueError("it holds zero bytes")
         separator = "\t" if file.suffix == ".tsv" or "\t" in head.partition("\n")[0] else ","
+        words = pd.read_csv(
+            file, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
+        )
         frame = pd.read_csv(
             file,
             sep=separator,
             dtype=dict.fromkeys(text, str),
-            na_values=["n/a"],
+            na_values={str(column): _missing(words[column], column in text) for column in words},
+            keep_default_na=False,
             encoding="utf-8-sig",
             index_col=False,
         )

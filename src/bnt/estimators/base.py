@@ -153,6 +153,8 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         """Return the recipe with the fields that were set on their own."""
         changes = {name: plain(getattr(self, name)) for name in OVERRIDES if getattr(self, name) is not None}
         if isinstance(self.recipe, Recipe):
+            if "epochs" in changes:
+                changes.setdefault("min_steps", 0)  # a number of epochs that was asked for is the number of epochs
             return replace(self.recipe, **changes)
         return find_recipe(self.recipe, self.model, **changes)
 

@@ -120,6 +120,11 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         self.classes_ = classes
         return Task("classification", classes=tuple(classes.tolist()))
 
+    def _probabilities(self, X: Any, sites: Any) -> np.ndarray:
+        """Return probabilities in the order of ``classes_``; a run of ``--positive`` has the positive class last."""
+        found = self._predictions(X, sites)
+        return found[:, np.argsort(np.array(self.config_.task.classes, dtype=self.classes_.dtype), kind="stable")]
+
     def predict_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return the probability of each class, (n, C), in the order of ``classes_``.
 
@@ -130,11 +135,11 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         sites : array, (n,), optional
             For models that know sites.
         """
-        return self._predictions(X, sites)
+        return self._probabilities(X, sites)
 
     def predict_log_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`, (n, C)."""
-        return np.log(np.maximum(self._predictions(X, sites), np.finfo(np.float64).tiny))
+        return np.log(np.maximum(self._probabilities(X, sites), np.finfo(np.float64).tiny))
 
     def decision_function(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return log-odds of the second class (n,), or log-probabilities (n, C) of more classes."""
@@ -143,8 +148,7 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
 
     def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return the likeliest class of each subject, (n,)."""
-        codes = self._predictions(X, sites).argmax(axis=1)
-        return self.classes_[codes]
+        return self.classes_[self._probabilities(X, sites).argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
         """Return the accuracy; with a cohort ``y`` may be the name of a label."""

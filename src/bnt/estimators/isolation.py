@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from bnt.errors import BadInput
 from bnt.training.run import check_device
@@ -29,9 +30,12 @@ def undisturbed(device: str, threads: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
     with torch.random.fork_rng(devices=forked):
         try:
-            if threads is not None:
-                torch.set_num_threads(threads)
-            yield
+            if threads is None:
+                yield
+                return
+            torch.set_num_threads(threads)
+            with threadpool_limits(threads):  # those of linear algebra, too
+                yield
         finally:
             if torch.get_num_threads() != before:
                 torch.set_num_threads(before)

@@ -7,7 +7,7 @@ from math import isqrt, sqrt
 
 import numpy as np
 
-from bnt.cohort.triangle import flat, n_edges
+from bnt.cohort.triangle import flat_symmetric, n_edges
 from bnt.connectivity.kinds import ALIASES, KINDS
 from bnt.errors import BadInput
 
@@ -119,16 +119,7 @@ def edges_of_matrices(X: np.ndarray, diagonal: float | None) -> tuple[np.ndarray
         raise BadInput(
             f"X has shape {X.shape}: connectomes are square, give (subjects, ROIs, ROIs) with two ROIs or more."
         )
-    edges, other = flat(X), flat(X.swapaxes(1, 2))
-    with np.errstate(invalid="ignore"):  # what is not finite is refused later, by name
-        apart = np.abs(edges - other).max(axis=1, initial=0.0)
-        size = np.maximum(1.0, np.abs(edges).max(axis=1, initial=0.0))
-    uneven = np.flatnonzero(apart > 1e-4 * size)
-    if uneven.size:
-        raise BadInput(
-            f"Matrix {uneven[0]} of X is not symmetric (its halves differ by up to {apart[uneven[0]]:.3g}): "
-            "average them, (X + X.transpose(0, 2, 1)) / 2, if that is meant."
-        )
+    edges = flat_symmetric(X, "X")
     if diagonal is not None:
         return edges, float(diagonal)
     values = np.diagonal(X, axis1=1, axis2=2)

@@ -42,7 +42,7 @@ def read_to_fit(
         if sites is not None or groups is not None:
             raise BadInput("A cohort has sites and groups of its own: pass them with arrays only.")
         y = _checked_labels(estimator, X, y, y_numeric)
-        _refuse_not_finite(X)
+        X.check_finite()
         layout = Layout(n_edges(X.n_rois), X.n_rois, X.diagonal, X.kind)
         estimator.n_features_in_ = layout.n_features
         if hasattr(estimator, "feature_names_in_"):
@@ -76,8 +76,8 @@ def read_to_predict(estimator: Any, X: Any, layout: Layout, sites: Any = None) -
                 f"The cohort holds {X.kind!r} connectomes, this {type(estimator).__name__} was fitted on "
                 f"{layout.kind!r} ones: use the same kind."
             )
-        _refuse_not_finite(X)
-        return X
+        X.check_finite()
+        return X.with_diagonal(layout.diagonal)
     if is_stack_of_matrices(X):
         stack = check_array(X, allow_nd=True, dtype=FLOATS, ensure_all_finite=False, input_name="X")
         _refuse_other_rois(estimator, stack.shape[1], layout)
@@ -96,7 +96,8 @@ def _cohort(edges: np.ndarray, layout: Layout, **columns: Any) -> Cohort:
         values = np.asarray(values)
         if values.shape != (len(edges),):
             raise BadInput(f"{name}s has shape {values.shape}, X has {len(edges)} subjects: give one value a subject.")
-        table[name] = values.astype(str)
+        known = pd.notna(values)  # a missing site is unknown, a missing group is of its own
+        table[name] = pd.Series(values.astype(str)).where(known)
     edges = np.ascontiguousarray(edges, dtype=np.float32)
     return Cohort(edges, table, kind=layout.kind, diagonal=layout.diagonal)
 
@@ -118,14 +119,3 @@ def _refuse_other_rois(estimator: Any, n_rois: int, layout: Layout) -> None:
             f"X has {n_rois} ROIs, but this {type(estimator).__name__} was fitted on {layout.n_rois}: "
             "use the same atlas."
         )
-
-
-def _refuse_not_finite(cohort: Cohort) -> None:
-    for start in range(0, len(cohort), 256):
-        rows = np.arange(start, min(start + 256, len(cohort)))
-        broken = ~np.isfinite(cohort.edges(rows)).all(axis=1)
-        if broken.any():
-            raise BadInput(
-                f"The connectome of {cohort.ids[rows[broken][0]]} contains NaN or infinity: leave the subject out, "
-                "or make the cohort again."
-            )

@@ -91,7 +91,7 @@ def load_estimator(cls: type, path: Path, device: str) -> Any:
     estimator.n_features_in_ = layout.n_features
     estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
     if config.task.kind == "classification":
-        estimator.classes_ = np.array(config.task.classes, dtype=note.get("classes_dtype"))
+        estimator.classes_ = np.sort(np.array(config.task.classes, dtype=note.get("classes_dtype")))
     if "feature_names_in" in note:
         estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
     return estimator

@@ -69,6 +69,9 @@ def train_command(config: RunConfig, table: str = "splits.csv") -> str:
     if config.options:
         words += ["--option", *settings(config.options)]
     words += ["--label", config.label, "--task", config.task.kind, "--recipe", config.recipe_name]
+    classes = list(config.task.classes)
+    if len(classes) == 2 and classes != sorted(classes):
+        words += ["--positive", str(classes[-1])]
     changes = changed(asdict(config.recipe), config.recipe_name, config.model)
     if changes:
         words += ["--change", *settings(changes)]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort.store import read_table
 from bnt.training.metrics import auroc, auroc_interval
 
 MOST_CLASSES = 10
@@ -38,12 +39,11 @@ def look_up_cohort(path: str) -> Cohort:
     folder, found = Path(path), Cohort(path)
     if not path or not (folder / "participants.tsv").is_file():
         return found
-    text = {"participant_id": str, "site": str, "group": str, "scan": str}
-    found.participants = pd.read_csv(folder / "participants.tsv", sep="\t", dtype=text, na_values=["n/a"])
+    found.participants = read_table(folder / "participants.tsv", ("participant_id", "site", "group", "scan"))
     if (folder / "cohort.json").is_file():
         found.facts = json.loads((folder / "cohort.json").read_text())
     if (folder / "rois.tsv").is_file():
-        found.rois = pd.read_csv(folder / "rois.tsv", sep="\t", na_values=["n/a"])
+        found.rois = read_table(folder / "rois.tsv")
     return found
 
 

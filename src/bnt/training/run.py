@@ -225,11 +225,23 @@ def train_run(
     watch : callable, optional
         Told the stage and each epoch's metrics.
     """
-    import torch
+    from threadpoolctl import threadpool_limits
 
     folder = Path(folder)
+    if not (folder / "DONE").is_file():
+        cohort.check_finite(np.concatenate([np.asarray(part) for part in split]))
     if open_folder(folder, config, resume=resume, overwrite=overwrite):
         return load_result(folder)
+    with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
+        return _train_and_test(cohort, split, config, folder, watch)
+
+
+def _train_and_test(
+    cohort: Cohort, split: Split, config: RunConfig, folder: Path, watch: EpochWatcher | None
+) -> RunResult:
+    """Do what :func:`train_run` promises, in a folder that is open."""
+    import torch
+
     if config.device == "cpu":
         torch.set_num_threads(config.threads)
     wall, cpu = time.perf_counter(), time.process_time()

@@ -101,6 +101,7 @@ class TrainedRun:
     def predict(self, cohort: Cohort) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1) in their own units."""
         self.check(cohort)
+        cohort = cohort.with_diagonal(self.config.diagonal)
         rows = np.arange(len(cohort))
         if find_entry(self.config.model).family == "network":
             run = NetworkRun(self.config, cohort, np.zeros(len(cohort)))

@@ -94,7 +94,8 @@ class LinearModel(Decides):
 
         Returns decisions (n, k) for held-out folds of the same subjects, where asked for.
 
-        In these folds everything is fitted anew, but for the reference of the tangent space.
+        In these folds everything is fitted anew, but for the reference of the tangent space and the regression of
+        confounds, which have seen all training subjects; groups may sit on both sides of a fold.
         """
         sites = sites if self.center_sites else None
         centring, columns, scale, dual, self.intercept = self._fit_rows(products, sites, target, weight)
