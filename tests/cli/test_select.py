@@ -60,3 +60,8 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(whole, tmp_path, capsy
     assert sentence in error
     assert error.count("\n") == 1
     assert not (tmp_path / "some").exists()
+
+
+def test_a_code_is_found_in_a_column_with_gaps(whole, tmp_path):
+    assert select(whole, tmp_path, "--where", "fiq=90,120") == 0
+    assert load_cohort(tmp_path / "some").ids.tolist() == ["sub-2", "sub-5"]

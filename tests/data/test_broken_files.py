@@ -293,3 +293,20 @@ def test_words_are_missing_where_they_can_only_mean_that(tmp_path):
     assert table["age"].isna().tolist() == [True, True, False]
     assert table["age"].dtype.kind == "f"
     assert table["note"].isna().tolist() == [False, True, True]
+
+
+def test_a_row_longer_than_the_header_is_refused_by_its_line(tmp_path):
+    file = tmp_path / "participants.csv"
+    file.write_text("participant_id,age,diagnosis\nsub-01,12,0,1\nsub-02,12,1,0\n")  # decimal commas
+    with pytest.raises(BadInput, match="has 4 fields in line 2 and 3 in its header"):
+        read_participants(file)
+    file.write_text('participant_id,site,diagnosis,\nsub-01,"New York, NY",1,\nsub-02,B,0,\n')
+    assert read_participants(file).table["diagnosis"].tolist() == [1, 0]
+
+
+def test_sites_and_ids_are_text_whatever_the_header_looks_like(tmp_path):
+    file = tmp_path / "participants.csv"
+    file.write_text("participant_id ,Site\n001,1\n002,\n003,NA\n")
+    table = read_participants(file).table
+    assert table["participant_id"].tolist() == ["001", "002", "003"]
+    assert table["site"].tolist()[::2] == ["1", "NA"]

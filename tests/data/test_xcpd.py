@@ -139,6 +139,26 @@ def test_concatenation_beside_its_runs_is_left_out(bids, tmp_path):
     assert len(cohort) == 3
 
 
+def test_concatenation_beside_its_directions_is_left_out(bids, tmp_path, capsys):
+    for i, direction in enumerate(("AP", "PA"), 1):
+        write_xcpd_series(bids, f"sub-01_ses-1_task-rest_dir-{direction}", series(i, 60))
+    write_xcpd_series(bids, "sub-01_ses-1_task-rest", series(9, 120))
+    cohort = import_cohort(bids, tmp_path / "out")
+    assert cohort.participants["n_volumes"].tolist() == [120]
+    assert "2 scans of 1 participants; a participant's are averaged" in capsys.readouterr().err
+
+
+def test_a_constant_parcel_is_missing_and_left_out_of_the_mean_of_runs(bids, tmp_path):
+    x, y = series(1), series(2)
+    x[:, 2] = 0.0
+    for run, values in ((1, x), (2, y)):
+        write_xcpd_series(bids, f"sub-01_task-rest_run-{run}", values)
+    write_xcpd_series(bids, "sub-02_task-rest", x)
+    cohort = import_cohort(bids, tmp_path / "out")
+    np.testing.assert_allclose(cohort.square([0])[0, 2], pearson(y)[2], atol=1e-5)
+    assert cohort.participants["n_missing_rois"].tolist() == [0, 1]
+
+
 def test_missing_parcels_have_no_edges_and_are_counted(bids, tmp_path):
     x = series(1)
     x[:, 2] = np.nan

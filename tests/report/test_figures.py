@@ -84,3 +84,13 @@ def test_no_place_unknown_no_brain():
     rois = pd.DataFrame({"x": [1.0, np.nan], "y": [0.0, 0.0], "z": [0.0, 0.0]})
     assert brain.coordinates(rois) is None
     assert brain.coordinates(None) is None
+
+
+def test_classes_are_not_counted_by_themselves():
+    from bnt.report.evidence import Cohort, class_counts
+
+    people = pd.DataFrame({"participant_id": ["a", "b"], "site": ["A", "B"], "sex": ["F", "M"]})
+    assert class_counts(people, "site", Cohort(""), "site") is None
+    counts = class_counts(people, "site", Cohort(""), "sex")
+    assert counts is not None
+    assert counts["total"].tolist() == [1, 1]

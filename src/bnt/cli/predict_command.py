@@ -10,9 +10,10 @@ Research use only: the probabilities must not decide about the care of any perso
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -31,6 +32,10 @@ class Options:
     """Which atlas, where a folder holds several."""
     participants: Path | None = None
     """A table with the sites (and confounds) of the new subjects, where SOURCE is not a cohort."""
+    content: Literal["auto", "series", "matrix"] | None = None
+    """What to read where derivatives have both; as for the training cohort without it, where that is still there."""
+    runs: Literal["average", "first", "separate", "concatenate"] | None = None
+    """What to do with several runs; as for the training cohort without it, where that is still there."""
     min_volumes: int = 20
     """Shortest scan that is taken, where SOURCE is not a cohort."""
     explain: bool = False
@@ -64,6 +69,7 @@ def run(options: Options) -> None:
 
         if not options.source.exists():
             raise BadInput(f"{options.source} does not exist: give a cohort, a folder of derivatives or one file.")
+        was = source_of(trained.config.cohort)
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "cohort"
             try:
@@ -71,6 +77,8 @@ def run(options: Options) -> None:
                     options.source,
                     made,
                     kind=trained.config.kind,
+                    content=options.content or was.get("content", "auto"),
+                    runs=options.runs or was.get("runs", "average"),
                     atlas=options.atlas,
                     participants=options.participants,
                     min_volumes=options.min_volumes,
@@ -102,6 +110,16 @@ def run(options: Options) -> None:
         except OSError as error:
             raise BadInput(f"{options.out} cannot be written: {error.strerror}.") from error
         print(f"{len(table)} subjects in {options.out}")
+
+
+def source_of(cohort: str) -> dict[str, Any]:
+    """Return how the training cohort was imported, where it still is: new scans are read in the same way."""
+    file = Path(cohort) / "cohort.json"
+    try:
+        found = json.loads(file.read_text()) if cohort and file.is_file() else {}
+    except (OSError, ValueError):
+        return {}
+    return dict(found.get("source", {}))
 
 
 def refuse_study(folder: Path) -> None:

@@ -34,6 +34,7 @@ def run(options: Options) -> None:
     """Write the new cohort and say who is in it."""
     from bnt.cohort import load_cohort
     from bnt.cohort.atomic import refuse_existing
+    from bnt.cohort.inspect import as_code
     from bnt.errors import BadInput
 
     refuse_existing(options.out, options.overwrite, "cohort.json")
@@ -44,7 +45,8 @@ def run(options: Options) -> None:
         if not found or name not in whole.participants:
             columns = ", ".join(whole.participants.columns)
             raise BadInput(f"--where {condition!r} is not COLUMN=VALUE; the columns are {columns}.")
-        chosen = chosen.select(chosen.participants[name].astype(str).isin(values.split(",")).to_numpy())
+        codes = chosen.participants[name].map(as_code)  # 1, where a gap elsewhere made it 1.0
+        chosen = chosen.select(codes.isin(values.split(",")).to_numpy())
     if options.ids is not None:
         try:
             lines = options.ids.read_text().split()

@@ -196,13 +196,13 @@ def _label_of(cohort: Cohort, label: str | None) -> str | None:
     return "diagnosis" if "diagnosis" in candidates else next(iter(candidates), None)
 
 
-def _text(value: Any) -> str:
+def as_code(value: Any) -> str:
     """Return a label's value as a code: 1.0, which a column with gaps makes of 1, is 1."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _levels(column: pd.Series, meaning: dict[str, str]) -> dict[str, str]:
-    found = [_text(v) for v in sorted(column.dropna().unique().tolist())]
+    found = [as_code(v) for v in sorted(column.dropna().unique().tolist())]
     if len(found) > 20:
         raise BadInput(f"{column.name!r} has {len(found)} values, too many to count classes by: choose another label.")
     return {value: meaning.get(value, value) for value in found}
@@ -211,12 +211,12 @@ def _levels(column: pd.Series, meaning: dict[str, str]) -> dict[str, str]:
 def _classes(table: pd.DataFrame, label: str | None, levels: dict[str, str]) -> list[Part]:
     if label is None:
         return [_part("all", table, None, {})]
-    codes = table[label].map(_text, na_action="ignore")
+    codes = table[label].map(as_code, na_action="ignore")
     return [_part(value, table[codes == value], label, levels) for value in levels]
 
 
 def _part(name: str, rows: pd.DataFrame, label: str | None, levels: dict[str, str]) -> Part:
-    codes = rows[label].map(_text, na_action="ignore") if label is not None else pd.Series(dtype=str)
+    codes = rows[label].map(as_code, na_action="ignore") if label is not None else pd.Series(dtype=str)
     volumes = rows["n_volumes"].dropna()
     numbers = {}
     for column in _NUMBERS:
@@ -241,7 +241,7 @@ def _differences(table: pd.DataFrame, label: str | None, levels: dict[str, str])
     """Return for two classes the standardised mean difference (second minus first) of what may confound them."""
     if label is None or len(levels) != 2:
         return {}
-    codes = table[label].map(_text, na_action="ignore")
+    codes = table[label].map(as_code, na_action="ignore")
     frame = table.reindex(columns=[*_NUMBERS]).apply(pd.to_numeric, errors="coerce")
     if "sex" in table and label != "sex" and table["sex"].nunique() == 2:
         top = table["sex"].dropna().astype(str).max()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +52,16 @@ def pick(found: Mapping[str, np.ndarray], file: Path, variable: str | None) -> A
 
     def words(options: tuple[str, ...]) -> tuple[str, ...]:
         name = next((n for n in options if n in found), None)
-        return tuple(str(v).strip() for v in found[name].ravel()) if name else ()
+        return tuple(_word(v) for v in found[name].ravel()) if name else ()
 
     return Arrays(found[chosen], words(ID_NAMES), words(LABEL_NAMES))
+
+
+def _word(value: Any) -> str:
+    """Return a name as text; MATLAB keeps whole numbers as 50001.0."""
+    return (
+        str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value).strip()
+    )
 
 
 def read_npy(file: Path) -> Arrays:

@@ -25,7 +25,8 @@ class Asymmetry:
 def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the series as float32 with missing ROIs at 0, and which ROIs are missing.
 
-    An ROI without any value is missing. A gap inside an ROI's series, or an infinite value, is refused.
+    An ROI without any value, or with the same one in every volume, is missing. A gap inside an ROI's
+    series, or an infinite value, is refused.
     """
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused below
         values = np.array(series, dtype=np.float32)  # (T, V)
@@ -35,7 +36,7 @@ def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.n
             "leave it out with --drop-short, or ask for fewer."
         )
     unknown = np.isnan(values)
-    missing = np.asarray(unknown.all(axis=0))
+    missing = np.asarray(unknown.all(axis=0) | (values == values[:1]).all(axis=0))
     _refuse_nothing(scan, missing)
     values[:, missing] = 0.0
     if not np.isfinite(values).all():

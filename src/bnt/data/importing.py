@@ -113,6 +113,9 @@ def import_cohort(
         people = read_participants(place, id_column=id_column, site_column=site_column, group_column=group_column)
     scans, row_of, notes = _match(found.scans, people, source, drop_unlisted)
     groups = group_scans(scans, runs)
+    if len(scans) > len(groups) and runs != "first":
+        said = {"average": "averaged", "concatenate": "joined"}[runs]
+        say(f"{source.name}: {len(scans)} scans of {len(groups)} participants; a participant's are {said} (--runs).")
     chosen = kind_of(found.kind)
     regions = SameRegions()
     rows: list[dict[str, Any]] = []
@@ -150,6 +153,7 @@ def import_cohort(
                 "path": str(source.resolve()),
                 "participants": str(people.file) if people else "",
                 "runs": runs,
+                "content": content,
                 "n_scans": len(scans),
                 **notes,
                 "scans_too_short": sum(f["check"] == "too short" for f in findings),
@@ -181,6 +185,8 @@ def _match(
                 f"{source} holds {len(scans)} scans without ids and {people.file} lists {len(people.table)} "
                 "participants: give one row a scan, in the same order."
             )
+        if people is not None:
+            say(f"{source.name}: its scans have no names, so that they are taken in the order of {people.file.name}.")
         names = [f"scan-{i:04d}" for i in range(1, len(scans) + 1)]
         given = names if people is None else people.table["participant_id"].tolist()
         scans = [replace(scan, participant=name) for scan, name in zip(scans, given)]

@@ -127,8 +127,8 @@ def one_atlas(names: Sequence[Name], atlas: str | None, source: Path) -> tuple[l
 def one_variant(names: Sequence[Name], source: Path) -> list[Name]:
     """Return the files to read, or refuse to choose between tasks, spaces, denoisings.
 
-    A file without ``run-`` beside the runs of the same session is their concatenation
-    (XCP-D's ``--combine-runs``): it repeats the same volumes and is left out.
+    A file without ``run-`` beside the runs of the same session, or without ``run-`` and ``dir-`` beside its directions,
+    is their concatenation (XCP-D's ``--combine-runs``): it repeats the same volumes and is left out.
     """
     for key in VARIANT_KEYS:
         values = {name.entities.get(key, "") for name in names}
@@ -142,7 +142,13 @@ def one_variant(names: Sequence[Name], source: Path) -> list[Name]:
         return (name.participant, *(name.entities.get(k, "") for k in RUN_KEYS if k not in ("run", "dir", "echo")))
 
     with_runs = {without_run(name) for name in names if "run" in name.entities}
-    kept = [name for name in names if "run" in name.entities or without_run(name) not in with_runs]
+    with_directions = {without_run(name) for name in names if "dir" in name.entities}
+    kept = [
+        name
+        for name in names
+        if "run" in name.entities
+        or (without_run(name) not in with_runs and ("dir" in name.entities or without_run(name) not in with_directions))
+    ]
     seen: dict[tuple[str, str], Path] = {}
     for name in kept:
         scan = (name.participant, name.run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,21 +85,35 @@ def _missing(words: pd.Series, plain: bool) -> list[str]:
     return [*NOTHING, *UNKNOWN, *(NO_NUMBER if numbers else ())]
 
 
+def _refuse_long_rows(file: Path, text: str, separator: str) -> None:
+    """Refuse a row with more fields than the header: its values would stand under other names."""
+    rows = csv.reader(io.StringIO(text), delimiter=separator)
+    header = next(rows, [])
+    for row in rows:
+        if any(field.strip() for field in row[len(header) :]):
+            raise BadInput(
+                f"{file} has {len(row)} fields in line {rows.line_num} and {len(header)} in its header: put what holds "
+                f"a {'tab' if separator == chr(9) else 'comma'} into double quotes."
+            )
+
+
 def read_frame(file: Path, text: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a tab- or comma-separated table; the columns in ``text`` stay text, so ``007`` stays ``007``."""
+    """Read a tab- or comma-separated table; the columns in ``text``, and sites, stay text: ``007`` stays ``007``."""
     with parsing(file, "a table of participants"):
         head = file.read_text(encoding="utf-8-sig")
         if "\0" in head:
             raise ValueError("it holds zero bytes")
         separator = "\t" if file.suffix == ".tsv" or "\t" in head.partition("\n")[0] else ","
+        _refuse_long_rows(file, head, separator)
         words = pd.read_csv(
             file, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False
         )
+        plain = [c for c in words if str(c).strip() in text or str(c).strip().lower() in SITE_NAMES]
         frame = pd.read_csv(
             file,
             sep=separator,
-            dtype=dict.fromkeys(text, str),
-            na_values={str(column): _missing(words[column], column in text) for column in words},
+            dtype=dict.fromkeys(plain, str),
+            na_values={str(c): _missing(words[c], c in plain) for c in words},
             keep_default_na=False,
             encoding="utf-8-sig",
             index_col=False,
@@ -128,7 +144,7 @@ def read_participants(
     group_column : str, optional
         The column of those who must stay together in splits, such as a family.
     """
-    table = read_frame(file, [id_column, *(c for c in (group_column,) if c)])
+    table = read_frame(file, [id_column, *(c for c in (group_column, site_column) if c)])
     for column in (id_column, site_column, group_column):
         if column is not None and column not in table:
             raise BadInput(f"{file} has no column {column!r}; it has {', '.join(table.columns)}.")

@@ -62,6 +62,8 @@ def network_enrichment(
 
     inside = networks.assigned
     matrices = matrices[None] if matrices.ndim == 2 else matrices
+    if n_permutations < 1:
+        raise BadInput(f"There are {n_permutations} permutations: give at least 1, for example 1000.")
     hot = networks.one_hot()[inside]
     names = [name for name, size in zip(networks.names, hot.sum(axis=0)) if size > 0]
     hot = hot[:, hot.sum(axis=0) > 0]
