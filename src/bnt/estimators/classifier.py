@@ -148,7 +148,8 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
 
     def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
         """Return the likeliest class of each subject, (n,)."""
-        return self.classes_[self._probabilities(X, sites).argmax(axis=1)]
+        codes = self._probabilities(X, sites).argmax(axis=1)
+        return self.classes_[codes]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
         """Return the accuracy; with a cohort ``y`` may be the name of a label."""
