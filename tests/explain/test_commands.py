@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from bnt.cli.main import main
 from bnt.cohort import square
 from bnt.explain import figures
+from bnt.explain.planted import planted_edges
 from bnt.explain.rois import Networks
 
 
@@ -47,6 +48,18 @@ def test_a_linear_run_is_explained_without_attention(svm, cohort, tmp_path, caps
     facts = json.loads((out / "explain.json").read_text())
     assert facts["edges"]["method"] == "pattern"
     assert "attention" not in facts
+
+
+@pytest.mark.parametrize("label", ["sex", "age"])
+def test_a_run_is_scored_by_what_was_planted_for_its_own_label(label, cohort, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main(["train", str(cohort.path), "--label", label, "--model", "ridge", "--out", str(run)]) == 0
+    assert main(["explain", str(run), str(cohort.path), "--out", str(out)]) == 0
+    edges = json.loads((out / "explain.json").read_text())["edges"]
+    if label == "age":
+        assert "planted" not in edges
+    else:
+        assert edges["planted"]["chance"] == pytest.approx(planted_edges(cohort, label).mean())
 
 
 @pytest.mark.parametrize(

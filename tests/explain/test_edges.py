@@ -12,7 +12,7 @@ from bnt.explain.edges import attributions, edge_map
 from bnt.explain.margins import margins
 from bnt.explain.opening import training_part
 from bnt.explain.patterns import baseline_edges, features_of
-from bnt.explain.planted import planted_edges, precision
+from bnt.explain.planted import planted_edges, planted_pairs, precision
 from bnt.explain.stability import refit, shuffled_within
 from bnt.models.inputs import Inputs
 
@@ -107,6 +107,22 @@ def test_planted_edges_are_those_of_the_planted_pairs(cohort):
     low, high = endpoints(24)
     expected = [frozenset((networks[a], networks[b])) in pairs for a, b in zip(low, high)]
     assert planted_edges(cohort).tolist() == expected
+
+
+def test_each_label_has_its_own_planted_pairs(cohort):
+    source = cohort.source
+    assert planted_pairs(cohort, "diagnosis") == [tuple(pair) for pair in source["effect_pairs"]]
+    assert planted_pairs(cohort, "sex") == [tuple(pair) for pair in source["sex_pairs"]]
+    assert planted_edges(cohort, "sex").tolist() != planted_edges(cohort, "diagnosis").tolist()
+    assert planted_pairs(cohort, "age") is None
+    with pytest.raises(BadInput, match="Nothing is planted for 'site'"):
+        planted_edges(cohort, "site")
+
+
+def test_an_effect_of_zero_plants_nothing():
+    made = bnt.simulate_cohort(n_subjects=8, n_rois=20, n_sites=1, effect=0.0, sex_effect=0.0, seed=0, n_volumes=30)
+    assert planted_pairs(made, "diagnosis") is None
+    assert planted_pairs(made, "sex") is None
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "pattern", "coefficients"])
