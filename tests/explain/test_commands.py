@@ -92,6 +92,20 @@ def test_predict_tells_about_one_new_scan(svm, cohort, tmp_path, capsys):
     assert table["seen_in"].isna().all()
 
 
+def test_predict_announces_no_numbers_where_a_model_has_none(svm, cohort, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", str(cohort.path), "--model", "linear-ensemble", "--out", str(run)]) == 0
+    few = cohort.select([0, 1]).save(tmp_path / "few").path
+    capsys.readouterr()
+    for folder, has in ((run, False), (svm.folder, True)):
+        assert main(["predict", str(folder), str(few), "--explain"]) == 0
+        said = capsys.readouterr()
+        assert ("Signed numbers" in said.err) == has
+        column = pd.read_csv(io.StringIO(said.out))["top_connections"]
+        assert column.str.startswith("not available: ").tolist() == [not has] * 2
+        assert not column.str.contains("use --method").any()  # bnt predict has no such option
+
+
 def test_predict_says_who_was_trained_on(svm, cohort, tmp_path, capsys):
     assert main(["predict", str(svm.folder), str(cohort.path), "--out", str(tmp_path / "p.csv")]) == 0
     parts = pd.read_csv(svm.folder / "splits.csv", dtype=str).set_index("participant_id")["part"]

@@ -19,7 +19,7 @@ import numpy as np
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.explain.margins import decision_of, margins
-from bnt.explain.opening import Weights, classical_model, is_network
+from bnt.explain.opening import PATTERNS_INSTEAD, Weights, classical_model, is_network
 from bnt.models.classical.features import EdgeFeatures
 from bnt.models.inputs import Inputs
 
@@ -98,7 +98,10 @@ def _coefficients(weights: Weights, column: int) -> tuple[Any, np.ndarray]:
     model = classical_model(weights)
     coef = model.coef()
     if coef is None:
-        raise BadInput(f"The members of {weights.config.model!r} live in two spaces: use --method pattern.")
+        raise BadInput(
+            f"{weights.config.model!r} joins several views of connectivity, so that no edge has a weight of its own; "
+            f"{PATTERNS_INSTEAD}."
+        )
     if coef.ndim == 2:
         return model, coef[column]
     return model, coef * (-1.0 if weights.config.task.n_outputs == 2 and column == 0 else 1.0)
@@ -120,7 +123,7 @@ def linear_attributions(
     model, coef = _coefficients(weights, column)
     inputs = Inputs.of(cohort, rows)
     if model.space != "edges":
-        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix: use --method pattern.")
+        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
     features = model.features.transform(inputs).astype(np.float64)
     reference = Inputs(edges=np.asarray(baseline, dtype=np.float32)[None], kind=inputs.kind, diagonal=inputs.diagonal)
     return coef * (features - model.features.transform(reference).astype(np.float64))

@@ -16,6 +16,8 @@ from bnt.explain.patterns import baseline_edges
 from bnt.training.network import NetworkRun
 from bnt.training.trained import TrainedRun
 
+NOT_AVAILABLE = "not available: "  # and why, in place of the connections
+
 
 def member_spread(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame | None:
     """Return the lowest and highest of the members' predictions of the last class (or score); None of one member."""
@@ -141,7 +143,7 @@ def _explained(trained: TrainedRun, cohort: Cohort, n_top: int, method: str | No
     except BadInput as error:
         if method is not None:
             raise
-        return pd.DataFrame({"top_connections": [f"not available: {error}"] * len(cohort)})
+        return pd.DataFrame({"top_connections": [f"{NOT_AVAILABLE}{error}"] * len(cohort)})
     texts = tops["connection"] + " " + tops["contribution"].map("{:+.3g}".format)
     joined = texts.groupby(tops["participant_id"], sort=False).agg("; ".join)
     return pd.DataFrame({"top_connections": joined.reindex(cohort.ids).to_numpy()})
