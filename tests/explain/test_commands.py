@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from bnt.cli.main import main
 from bnt.cohort import square
 from bnt.explain import figures
+from bnt.explain.planted import planted_edges
 from bnt.explain.rois import Networks
 
 
@@ -49,6 +50,18 @@ def test_a_linear_run_is_explained_without_attention(svm, cohort, tmp_path, caps
     assert "attention" not in facts
 
 
+@pytest.mark.parametrize("label", ["sex", "age"])
+def test_a_run_is_scored_by_what_was_planted_for_its_own_label(label, cohort, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main(["train", str(cohort.path), "--label", label, "--model", "ridge", "--out", str(run)]) == 0
+    assert main(["explain", str(run), str(cohort.path), "--out", str(out)]) == 0
+    edges = json.loads((out / "explain.json").read_text())["edges"]
+    if label == "age":
+        assert "planted" not in edges
+    else:
+        assert edges["planted"]["chance"] == pytest.approx(planted_edges(cohort, label).mean())
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
@@ -77,6 +90,20 @@ def test_predict_tells_about_one_new_scan(svm, cohort, tmp_path, capsys):
     assert "site not known" in table["unlike_training"][0]
     assert table["top_connections"][0].count(";") == 1
     assert table["seen_in"].isna().all()
+
+
+def test_predict_announces_no_numbers_where_a_model_has_none(svm, cohort, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", str(cohort.path), "--model", "linear-ensemble", "--out", str(run)]) == 0
+    few = cohort.select([0, 1]).save(tmp_path / "few").path
+    capsys.readouterr()
+    for folder, has in ((run, False), (svm.folder, True)):
+        assert main(["predict", str(folder), str(few), "--explain"]) == 0
+        said = capsys.readouterr()
+        assert ("Signed numbers" in said.err) == has
+        column = pd.read_csv(io.StringIO(said.out))["top_connections"]
+        assert column.str.startswith("not available: ").tolist() == [not has] * 2
+        assert not column.str.contains("use --method").any()  # bnt predict has no such option
 
 
 def test_predict_says_who_was_trained_on(svm, cohort, tmp_path, capsys):

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 import bnt
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.explain.attention import mean_attention
 from bnt.explain.edges import attributions, edge_map
 from bnt.explain.margins import margins
-from bnt.explain.opening import training_part
+from bnt.explain.opening import classical_model, training_part
 from bnt.explain.patterns import baseline_edges, features_of
-from bnt.explain.planted import planted_edges, precision
+from bnt.explain.planted import planted_edges, planted_pairs, precision
 from bnt.explain.stability import refit, shuffled_within
 from bnt.models.inputs import Inputs
 
@@ -20,6 +21,15 @@ from bnt.models.inputs import Inputs
 def map_of(run, cohort, rows, train, method=None):
     training = (cohort, np.asarray(train))
     return edge_map(run, cohort, rows, baseline_edges(run, training), method, training=training)
+
+
+def ridge_of(cohort, split, **options):
+    """Return a ridge regression with options of its own."""
+    from bnt.training import find_recipe
+    from bnt.training.run import describe
+
+    config = describe(cohort, "diagnosis", split, model="ridge", options=options, recipe=find_recipe("default"))
+    return refit(config, cohort, cohort.labels("diagnosis"), split[0], split[1])
 
 
 def margin_at(run, cohort, edges) -> float:
@@ -96,6 +106,44 @@ def test_without_training_subjects_the_baseline_is_zero_and_says_so(network):
     assert words.startswith("zero")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"confounds": "age+sex"}, {"center_sites": True}, {"center_sites": True, "confounds": "age+sex"}],
+    ids=["confounds", "sites", "both"],
+)
+def test_contributions_leave_the_same_remainder_for_everyone(options, cohort, split):
+    fitted = ridge_of(cohort, split, **options)
+    training = (cohort, np.asarray(split[0]))
+    baseline, _ = baseline_edges(fitted, training)
+    people = cohort.participants.iloc[split[2]].drop(columns=["scan", "group"]).reset_index(drop=True)
+    people.loc[0, "site"] = "a site that training has not seen"
+    new = Cohort(cohort.edges(split[2]), people, cohort.rois, kind=cohort.kind)
+    rows = np.arange(len(new))
+    ((_, values),) = attributions(fitted, new, rows, baseline, training=training)
+    found = margins(fitted, new, rows, 1)
+    rest = found - values.sum(axis=1)
+    assert np.ptp(rest) < 1e-4 * np.ptp(found)
+
+
+def test_confounds_of_the_baseline_are_those_of_the_training_subjects(cohort, split):
+    fitted = ridge_of(cohort, split, confounds="age+sex")
+    training = (cohort, np.asarray(split[0]))
+    baseline, _ = baseline_edges(fitted, training)
+    ((_, values),) = attributions(fitted, *training, baseline, training=training)
+    # On average the confounds cancel; what is left is that the mean of Fisher z is not the Fisher z of the mean.
+    curved = np.arctanh(cohort.edges(split[0]).astype(float)).mean(axis=0) - np.arctanh(baseline)
+    np.testing.assert_allclose(values.mean(axis=0), classical_model(fitted).coef() * curved, atol=1e-6)
+
+
+def test_means_of_sites_are_not_made_up_where_training_subjects_are_gone(cohort, split):
+    fitted = ridge_of(cohort, split, center_sites=True)
+    with pytest.raises(BadInput, match="training subjects are not at hand"):
+        list(attributions(fitted, cohort, split[2], np.zeros(276)))
+    found = map_of(fitted, cohort, split[2], split[0], "integrated-gradients")
+    assert found.baseline == "training mean of each subject's site"
+    assert found.share.sum() == pytest.approx(1.0, abs=1e-4)
+
+
 # Precision among the top edges. 40 of the 276 edges are planted; chance is 0.14.
 
 
@@ -107,6 +155,22 @@ def test_planted_edges_are_those_of_the_planted_pairs(cohort):
     low, high = endpoints(24)
     expected = [frozenset((networks[a], networks[b])) in pairs for a, b in zip(low, high)]
     assert planted_edges(cohort).tolist() == expected
+
+
+def test_each_label_has_its_own_planted_pairs(cohort):
+    source = cohort.source
+    assert planted_pairs(cohort, "diagnosis") == [tuple(pair) for pair in source["effect_pairs"]]
+    assert planted_pairs(cohort, "sex") == [tuple(pair) for pair in source["sex_pairs"]]
+    assert planted_edges(cohort, "sex").tolist() != planted_edges(cohort, "diagnosis").tolist()
+    assert planted_pairs(cohort, "age") is None
+    with pytest.raises(BadInput, match="Nothing is planted for 'site'"):
+        planted_edges(cohort, "site")
+
+
+def test_an_effect_of_zero_plants_nothing():
+    made = bnt.simulate_cohort(n_subjects=8, n_rois=20, n_sites=1, effect=0.0, sex_effect=0.0, seed=0, n_volumes=30)
+    assert planted_pairs(made, "diagnosis") is None
+    assert planted_pairs(made, "sex") is None
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "pattern", "coefficients"])

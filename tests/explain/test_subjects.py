@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bnt.cohort import Cohort
 from bnt.explain.intervals import CalibrationSubjects, conformal_quantile, prediction_intervals, venn_abers
 from bnt.explain.outliers import UNAVAILABLE, TrainingProfile
-from bnt.explain.subjects import subject_table, top_connections
+from bnt.explain.subjects import explained_target, subject_table, top_connections
 from bnt.training.task import Task
 from bnt.training.trained import TrainedRun
 
@@ -130,3 +130,14 @@ def test_top_connections_are_the_largest_contributions(svm, cohort, split):
     expected = sorted(values[0].tolist(), key=abs, reverse=True)[:3]
     assert table["contribution"].tolist() == pytest.approx(expected, rel=1e-5)
     assert table["rank"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("option", ["confounds=age+sex", "center_sites=true"])
+def test_linear_models_of_confounds_and_of_sites_name_their_connections(option, cohort, tmp_path):
+    from bnt.cli.main import main
+
+    run = tmp_path / "run"
+    assert main(["train", str(cohort.path), "--model", "ridge", "--option", option, "--out", str(run)]) == 0
+    table = subject_table(TrainedRun(run), cohort.select([0, 1]), explain=2)
+    assert table["top_connections"].str.count(";").tolist() == [1, 1]
+    assert ("site" in explained_target(TrainedRun(run))) == option.startswith("center")

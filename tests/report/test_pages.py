@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
 import re
 import shlex
 import shutil
@@ -18,6 +20,7 @@ from bnt.errors import BadInput
 from bnt.report import cautions, evidence
 from bnt.report.build import LARGEST, watch_report, write_report
 from bnt.report.commands import compare_command, split_table, train_command
+from bnt.report.explanations import read_explanation
 from bnt.report.page import Page, cell
 
 
@@ -82,6 +85,53 @@ def test_the_run_page_has_the_map_in_three_dimensions_and_the_pictures(explained
     assert "<iframe sandbox=" in text
     assert "raw.githubusercontent" not in text
     assert downloads(text)["explain-attention.csv"] == "a,b\n1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "drawn", "meaning"),
+    [
+        (
+            "pattern",
+            "diagnosis = 0",
+            "vary most with the model's decision",
+            "the model decides for diagnosis = 0, blue",
+        ),
+        ("pattern", "age", "vary most with the model's decision", "the model predicts a higher age, blue"),
+        ("coefficients", "age", "have the largest weights", "orange connections raise the predicted age, blue"),
+        ("gradient", "diagnosis = 0", "moved the prediction most", "orange connections speak for diagnosis = 0, blue"),
+        (None, None, "are strongest", "Orange is positive, blue negative."),
+    ],
+)
+def test_captions_of_edges_follow_the_method_and_the_target(
+    method: str | None, target: str | None, drawn: str, meaning: str, tmp_path: Path
+):
+    edges = {} if method is None else {"method": method, "target": target}
+    (tmp_path / "explain.json").write_text(json.dumps({"edges": edges}))
+    for name in ("edges", "connectome", "enrichment"):
+        (tmp_path / f"{name}.png").write_bytes(b"")
+    found = read_explanation(tmp_path)
+    assert found is not None
+    assert drawn in found.strongest
+    assert meaning in found.signs
+    said = {picture.name: picture.caption for picture in found.pictures}
+    if method is not None:
+        assert meaning.replace("blue", "purple") in said["edges"]  # the colours of bnt explain's own pictures
+        assert drawn in said["connectome"]
+        assert ("moved the prediction" in said["edges"]) == (method == "gradient")
+    assert "filled where" in said["enrichment"]
+    assert "beside" not in said["enrichment"]
+
+
+def test_the_brain_of_a_pattern_is_not_said_to_push_the_prediction(explained_run: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(explained_run, run)
+    notes = {"edges": {"method": "pattern", "target": "diagnosis = 0"}}
+    (run / "explain" / "explain.json").write_text(json.dumps(notes))
+    text = html.unescape(write_report(run, tmp_path / "page.html").read_text())
+    assert "connections that vary most with the model's decision, from three sides." in text
+    assert "stronger where the model decides for diagnosis = 0, blue ones weaker" in text
+    assert "positive class, blue" not in text
+    assert "moved the prediction" not in text
 
 
 def test_a_run_without_places_in_the_brain_has_no_brain(study: Path, tmp_path: Path):

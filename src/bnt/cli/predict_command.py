@@ -51,7 +51,7 @@ def run(options: Options) -> None:
     from bnt.cohort import load_cohort
     from bnt.cohort.atomic import write_atomic
     from bnt.errors import BadInput
-    from bnt.explain.subjects import explained_target, subject_table
+    from bnt.explain.subjects import NOT_AVAILABLE, explained_target, subject_table
     from bnt.progress import say
     from bnt.training.trained import TrainedRun
 
@@ -86,7 +86,7 @@ def run(options: Options) -> None:
                 table = subject_table(trained, cohort, n_top)
             except BadInput as error:  # the sentence is about what the user gave
                 raise BadInput(str(error).replace(str(made), str(options.source))) from error
-    if options.explain:
+    if options.explain and not table["top_connections"].str.startswith(NOT_AVAILABLE).all():
         say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
     unlike = ~table["unlike_training"].isin(["", "site not known"])
     if unlike.any():

@@ -24,7 +24,7 @@ from bnt.errors import BadInput
 from bnt.explain.gradients import GRADIENT_METHODS, SUBJECTS_AT_ONCE, network_attributions
 from bnt.explain.margins import margins
 from bnt.explain.opening import Weights, is_network
-from bnt.explain.patterns import haufe_pattern, linear_attributions, standardised_coefficients
+from bnt.explain.patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients
 from bnt.explain.rois import Networks
 from bnt.progress import track
 
@@ -112,6 +112,7 @@ def attributions(
     method: str | None = None,
     target: str | None = None,
     n_steps: int = STEPS,
+    training: tuple[Cohort, np.ndarray] | None = None,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield attributions of each subject's edges, batch by batch: positions within ``rows`` and (B, E).
 
@@ -128,10 +129,12 @@ def attributions(
         Class to explain; the last one without it.
     n_steps : int
         Points on the path of integrated gradients.
+    training : (Cohort, array of int), optional
+        The training subjects: linear models that centre sites are relative to their means of sites.
     """
     column, _ = target_code(weights, target)
     if not is_network(weights):
-        yield slice(0, len(rows)), linear_attributions(weights, cohort, rows, baseline, column)
+        yield slice(0, len(rows)), linear_attributions(weights, cohort, rows, baseline, column, training)
         return
     chosen = method or default_method(weights)
     if chosen not in GRADIENT_METHODS:
@@ -163,7 +166,8 @@ def edge_map(
     target : str, optional
         Class to explain; the last one without it.
     training : (Cohort, array of int), optional
-        The training subjects, whose covariance makes patterns; ``rows`` are taken without it.
+        The training subjects, whose covariance makes patterns (``rows`` are taken without it), and whose means of
+        sites contributions to linear models that centre sites are relative to.
     n_steps : int
         Points on the path of integrated gradients.
     """
@@ -182,7 +186,7 @@ def edge_map(
     margin = margins(weights, cohort, rows, column)
     margin = margin - margin.mean()
     sums = np.zeros((5, len(baseline[0])))
-    found = attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps)
+    found = attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps, training)
     batches = -(-len(rows) // SUBJECTS_AT_ONCE)
     for part, values in track(found, f"{chosen}, {len(rows)} subjects", total=batches):
         away = cohort.edges(rows[part]) - baseline[0]  # (B, E)
@@ -193,4 +197,5 @@ def edge_map(
     slope = np.divide(along, squares, out=np.zeros_like(along), where=squares > 0)
     spread = float(np.mean(margin**2))
     share = with_margin / spread if spread > 0 else np.full_like(with_margin, np.nan)
-    return EdgeMap(chosen, baseline[1], name, slope * sd, absolute, share, len(rows))
+    relative_to = "training mean of each subject's site" if centres_sites(weights) else baseline[1]
+    return EdgeMap(chosen, relative_to, name, slope * sd, absolute, share, len(rows))

@@ -12,7 +12,7 @@ from bnt.cohort import Cohort
 from bnt.cohort.triangle import square_tensor
 from bnt.errors import BadInput
 from bnt.explain.margins import margin_of
-from bnt.explain.opening import Weights, member_networks
+from bnt.explain.opening import PATTERNS_INSTEAD, Weights, member_networks
 from bnt.training.network import NetworkRun, window_of
 
 GRADIENT_METHODS = ("integrated-gradients", "gradient")
@@ -96,6 +96,6 @@ def _unused(error: RuntimeError) -> Exception:
     """Return what to tell of a network whose output does not depend on the connectome."""
     if "not have been used" in str(error) or "does not require grad" in str(error):
         return NotDifferentiable(
-            "This model has no gradient by edges (it reads time series, or edges in bins): use --method pattern."
+            f"This model has no gradient by edges (it reads time series, or edges in bins); {PATTERNS_INSTEAD}."
         )
     return error

@@ -21,6 +21,7 @@ from bnt.training.network import NetworkRun, window_of
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
 PARTS = ("train", "validation", "test")
+PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
 
 
 class Weights(Protocol):

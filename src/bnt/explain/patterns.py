@@ -19,8 +19,10 @@ import numpy as np
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.explain.margins import decision_of, margins
-from bnt.explain.opening import Weights, classical_model, is_network
+from bnt.explain.opening import PATTERNS_INSTEAD, Weights, classical_model, is_network
+from bnt.models.classical.confounds import Adjusted
 from bnt.models.classical.features import EdgeFeatures
+from bnt.models.classical.kernel import site_groups
 from bnt.models.inputs import Inputs
 
 MOST_SUBJECTS = 2000  # more change a covariance little and cost memory
@@ -98,7 +100,10 @@ def _coefficients(weights: Weights, column: int) -> tuple[Any, np.ndarray]:
     model = classical_model(weights)
     coef = model.coef()
     if coef is None:
-        raise BadInput(f"The members of {weights.config.model!r} live in two spaces: use --method pattern.")
+        raise BadInput(
+            f"{weights.config.model!r} joins several views of connectivity, so that no edge has a weight of its own; "
+            f"{PATTERNS_INSTEAD}."
+        )
     if coef.ndim == 2:
         return model, coef[column]
     return model, coef * (-1.0 if weights.config.task.n_outputs == 2 and column == 0 else 1.0)
@@ -113,14 +118,67 @@ def standardised_coefficients(
     return coef * features_of(model, Inputs.of(cohort, rows)).std(axis=0), len(rows)
 
 
+def centres_sites(weights: Weights) -> bool:
+    """Return whether a linear model subtracts the training mean of each site from its features."""
+    return not is_network(weights) and bool(getattr(classical_model(weights), "sites", ()))
+
+
 def linear_attributions(
-    weights: Weights, cohort: Cohort, rows: np.ndarray, baseline: np.ndarray, column: int
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray,
+    baseline: np.ndarray,
+    column: int,
+    training: tuple[Cohort, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Return what each edge of each subject adds to the decision, (n, E): weight times deviation from the baseline."""
+    """Return what each edge of each subject adds to the decision, (n, E): weight times deviation from the baseline.
+
+    What is left of the decision is the same for all subjects. So confounds are at their training mean in the baseline,
+    and a model that centres sites is relative to the training mean of each subject's own site instead.
+    """
     model, coef = _coefficients(weights, column)
     inputs = Inputs.of(cohort, rows)
     if model.space != "edges":
-        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix: use --method pattern.")
+        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
     features = model.features.transform(inputs).astype(np.float64)
-    reference = Inputs(edges=np.asarray(baseline, dtype=np.float32)[None], kind=inputs.kind, diagonal=inputs.diagonal)
-    return coef * (features - model.features.transform(reference).astype(np.float64))
+    if not model.sites:
+        return coef * (features - _baseline_features(model, inputs, baseline, training))
+    if training is None:
+        raise BadInput(
+            f"{weights.config.model!r} compares with the mean of each site, and the training subjects are not at hand "
+            "to tell it."
+        )
+    groups = site_groups(model.sites, inputs.sites, len(inputs))
+    return coef * (features - _site_means(model, *training)[groups])
+
+
+def _baseline_features(
+    model: Any, inputs: Inputs, baseline: np.ndarray, training: tuple[Cohort, np.ndarray] | None
+) -> np.ndarray:
+    """Return the features of the baseline, (1, E), with confounds as training subjects have them on average.
+
+    Where these are not at hand: the mean of numbers and the first level of words.
+    """
+    one = Inputs(edges=np.asarray(baseline, dtype=np.float32)[None], kind=inputs.kind, diagonal=inputs.diagonal)
+    if not isinstance(model.features, Adjusted):
+        return model.features.transform(one).astype(np.float64)
+    features = model.features.inner.transform(one).astype(np.float64)
+    if training is None:
+        return features
+    design = model.features.confounds.design(training[0].select(training[1]).participants)
+    return features - design.mean(axis=0) @ model.features.slopes
+
+
+def _site_means(model: Any, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
+    """Return the mean features of all training subjects, then of each site that the model knows, (1 + sites, E)."""
+    n_groups = 1 + len(model.sites)
+    total, count = np.zeros((n_groups, cohort.shape[1])), np.zeros(n_groups)
+    for start in range(0, len(rows), 256):
+        inputs = Inputs.of(cohort, rows[start : start + 256])
+        features = model.features.transform(inputs).astype(np.float64)
+        groups = site_groups(model.sites, inputs.sites, len(inputs))
+        for group in range(n_groups):
+            mine = features if group == 0 else features[groups == group]
+            total[group] += mine.sum(axis=0)
+            count[group] += len(mine)
+    return total / np.maximum(count, 1)[:, None]

@@ -40,22 +40,31 @@ class Precision:
         return asdict(self)
 
 
-def planted_pairs(cohort: Cohort) -> list[tuple[str, str]] | None:
-    """Return the pairs of networks that differ between the classes of a simulated cohort; None of a real one."""
-    pairs = cohort.source.get("effect_pairs")
-    return [(str(a), str(b)) for a, b, *_ in pairs] if pairs else None
+PLANTED = {"diagnosis": ("effect_pairs", "effect"), "sex": ("sex_pairs", "sex_effect")}  # label: where, how strong
 
 
-def planted_edges(cohort: Cohort) -> np.ndarray:
-    """Return which edges carry the planted effect, (E,) bool."""
-    pairs, networks = planted_pairs(cohort), Networks.of(cohort)
+def planted_pairs(cohort: Cohort, label: str = "diagnosis") -> list[tuple[str, str]] | None:
+    """Return the pairs of networks that differ between the classes of a label of a simulated cohort.
+
+    None where nothing is planted: in a real cohort, for a label without an effect of its own, and with an effect of 0.
+    """
+    where, strength = PLANTED.get(label, ("", ""))
+    pairs = cohort.source.get(where)
+    if not pairs or cohort.source.get(strength) == 0:
+        return None
+    return [(str(a), str(b)) for a, b, *_ in pairs]
+
+
+def planted_edges(cohort: Cohort, label: str = "diagnosis") -> np.ndarray:
+    """Return which edges carry the planted effect of a label, (E,) bool."""
+    pairs, networks = planted_pairs(cohort, label), Networks.of(cohort)
     if pairs is None or networks is None:
-        raise BadInput("Nothing is planted in this cohort: only simulated ones know where their effect is.")
+        raise BadInput(f"Nothing is planted for {label!r} in this cohort: only simulated ones know where an effect is.")
     wanted = {tuple(sorted((networks.names.index(a), networks.names.index(b)))) for a, b in pairs}
     return np.array([tuple(pair) in wanted for pair in networks.edge_pairs().tolist()])
 
 
-def precision(score: np.ndarray, cohort: Cohort) -> Precision:
+def precision(score: np.ndarray, cohort: Cohort, label: str = "diagnosis") -> Precision:
     """Return how well a map ranks the planted edges; only the magnitude of the map counts.
 
     Parameters
@@ -64,13 +73,15 @@ def precision(score: np.ndarray, cohort: Cohort) -> Precision:
         An edge map, or a matrix such as attention, of which both directions are averaged.
     cohort : Cohort
         A simulated one.
+    label : {"diagnosis", "sex"}
+        Whose effect is looked for: what the model predicts.
     """
     from sklearn.metrics import roc_auc_score
 
     if score.ndim == 2:
         score = flat((score + score.T) / 2)
     magnitude = np.abs(score)
-    planted = planted_edges(cohort)
+    planted = planted_edges(cohort, label)
     networks = Networks.of(cohort)
     assert networks is not None
     k = int(planted.sum())

@@ -12,9 +12,11 @@ from bnt.explain.edges import attributions, default_method, target_code
 from bnt.explain.intervals import CalibrationSubjects, prediction_intervals
 from bnt.explain.opening import is_network, training_part
 from bnt.explain.outliers import UNAVAILABLE, TrainingProfile
-from bnt.explain.patterns import baseline_edges
+from bnt.explain.patterns import baseline_edges, centres_sites
 from bnt.training.network import NetworkRun
 from bnt.training.trained import TrainedRun
+
+NOT_AVAILABLE = "not available: "  # and why, in place of the connections
 
 
 def member_spread(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame | None:
@@ -56,7 +58,8 @@ def top_connections(
     -------
     DataFrame
         ``participant_id, rank, connection, roi_a, roi_b, value, training_mean, contribution``: the contribution is
-        to the margin of the last class (or the score); positive speaks for it.
+        to the margin of the last class (or the score); positive speaks for it. A linear model that centres sites
+        compares with the training subjects of the same site, and ``training_mean`` is still that of all.
     """
     trained.check(cohort)
     training = training_part(trained.folder, trained.config)
@@ -66,7 +69,7 @@ def top_connections(
     names = [_roi_name(row) for row in table.to_dict("records")]
     low, high = endpoints(cohort.n_rois)
     found = []
-    for part, values in attributions(trained, cohort, np.arange(len(cohort)), baseline, method):
+    for part, values in attributions(trained, cohort, np.arange(len(cohort)), baseline, method, training=training):
         for position, mine in zip(range(part.start, part.stop), values):
             edges = cohort.edges([position])[0]
             for rank, edge in enumerate(np.argsort(-np.abs(mine), kind="stable")[:n_top]):
@@ -141,7 +144,7 @@ def _explained(trained: TrainedRun, cohort: Cohort, n_top: int, method: str | No
     except BadInput as error:
         if method is not None:
             raise
-        return pd.DataFrame({"top_connections": [f"not available: {error}"] * len(cohort)})
+        return pd.DataFrame({"top_connections": [f"{NOT_AVAILABLE}{error}"] * len(cohort)})
     texts = tops["connection"] + " " + tops["contribution"].map("{:+.3g}".format)
     joined = texts.groupby(tops["participant_id"], sort=False).agg("; ".join)
     return pd.DataFrame({"top_connections": joined.reindex(cohort.ids).to_numpy()})
@@ -150,6 +153,10 @@ def _explained(trained: TrainedRun, cohort: Cohort, n_top: int, method: str | No
 def explained_target(trained: TrainedRun) -> str:
     """Return in words what contributions are to, and how they were found."""
     _, name = target_code(trained, None)
-    how = default_method(trained) if is_network(trained) else "weight times deviation from the training mean"
+    if is_network(trained):
+        how = default_method(trained)
+    else:
+        of_site = " of the subject's site" if centres_sites(trained) else ""
+        how = f"weight times deviation from the training mean{of_site}"
     kind = "the score" if trained.config.task.kind == "regression" else f"the margin of {trained.config.label} = {name}"
     return f"{kind} ({how})"

@@ -72,7 +72,7 @@ class Explanation:
         self.trained, self.cohort, self.rows, self.folder = trained, cohort, np.asarray(rows), folder
         self.n_permutations, self.seed = n_permutations, seed
         self.networks = Networks.of(cohort)
-        self.planted = planted_pairs(cohort)
+        self.planted = planted_pairs(cohort, trained.config.label)
         self.training = training_part(trained.folder, trained.config, cohort)
         task = trained.config.task
         codes = true_labels(trained.config, cohort, self.rows) if task.kind == "classification" else None
@@ -111,8 +111,10 @@ class Explanation:
             chosen = (shown["network"] == "all") & (shown["layer"] == layer) & (shown["head"] == head)
             facts[name] = shown.loc[chosen, ["ratio", "z", "p", "q"]].to_dict("records")[0]
         if self.planted is not None:
+            label = self.trained.config.label
             facts["planted"] = {
-                f"layer {i + 1}": precision(found.matrix(i), self.cohort).to_dict() for i in range(len(found.layers))
+                f"layer {i + 1}": precision(found.matrix(i), self.cohort, label).to_dict()
+                for i in range(len(found.layers))
             }
         return facts
 
@@ -191,7 +193,7 @@ class Explanation:
             maps = [found.score, *(self.edge_map_of(run, found.method, target).score for run in also)]
             facts["stability_over_runs"] = map_stability(np.stack(maps)).to_dict()
         if self.planted is not None:
-            facts["planted"] = precision(found.score, self.cohort).to_dict()
+            facts["planted"] = precision(found.score, self.cohort, config.label).to_dict()
         return facts
 
     def table(self, name: str, table: pd.DataFrame) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 N_EDGES = 60
-AWAY, NEITHER, TOWARDS = "#0072B2", "#B0B0B0", "#D55E00"  # blue, grey, vermilion: told apart by any eyes
+NEGATIVE, NEITHER, POSITIVE = "#0072B2", "#B0B0B0", "#D55E00"  # blue, grey, vermilion: told apart by any eyes
 
 
 def coordinates(rois: pd.DataFrame | None) -> np.ndarray | None:
@@ -41,7 +41,7 @@ def colours() -> LinearSegmentedColormap:
     """Return the map from blue over grey to orange: no edge is white on white."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("edges", [AWAY, NEITHER, TOWARDS])
+    return LinearSegmentedColormap.from_list("edges", [NEGATIVE, NEITHER, POSITIVE])
 
 
 @styled
@@ -51,7 +51,7 @@ def glass_brain(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDGES) 
     Parameters
     ----------
     matrix : array, (V, V)
-        Attributions; orange pushes towards the positive class, blue away from it.
+        One signed number an edge; orange is positive, blue negative.
     places : array, (V, 3)
         MNI coordinates.
     n_edges : int

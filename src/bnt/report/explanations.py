@@ -23,14 +23,23 @@ KNOWN: dict[str, tuple[str, str | None]] = {
     "attention": ("Attention of the first layer, averaged over heads and subjects; networks are framed.", None),
     "attention_networks": ("The same averaged over pairs of networks: 1 is what uniform attention would give.", None),
     "enrichment": (
-        "Attention within networks over that between them, beside what permuted networks give; the connectomes "
-        "themselves for comparison.",
+        "Attention within networks over that between them: 1 is no preference. Dots are filled where a test against "
+        "permuted networks gives q < 0.05; the connectomes themselves for comparison.",
         None,
     ),
     "clusters": ("Soft assignment of each ROI to OCRead's clusters, by class.", None),
-    "edges": ("How much each connection moved the prediction; networks are framed.", None),
+    "edges": ("One number a connection; networks are framed.", None),
     "edges_by_network": ("The same averaged over pairs of networks.", None),
     "connectome": ("The strongest connections in a glass brain.", "edges.csv"),
+}
+
+# What an edge map says, by its method: the matrix, and its strongest connections. Patterns do not say what was used.
+USED = ("How much each connection moved the prediction", "moved the prediction most")
+MAPS: dict[str, tuple[str, str]] = {
+    "integrated-gradients": USED,
+    "gradient": USED,
+    "pattern": ("How each connection varies with the model's decision", "vary most with the model's decision"),
+    "coefficients": ("The model's weight of each connection, times its SD", "have the largest weights, times their SD"),
 }
 
 
@@ -46,12 +55,26 @@ class Picture:
 
 @dataclass
 class Explanation:
-    """Everything found in an explain folder."""
+    """Everything found in an explain folder.
+
+    Attributes
+    ----------
+    pictures, sentences, warnings
+        What is shown and said.
+    edges : DataFrame or None
+        The edge map: roi_a, roi_b, value.
+    strongest, signs : str
+        What the map's strongest connections do, and what orange and blue mean, in words.
+    left_out : int
+        Pictures that the page has no room for.
+    """
 
     pictures: list[Picture] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     edges: pd.DataFrame | None = None
+    strongest: str = "are strongest"
+    signs: str = "Orange is positive, blue negative."
     left_out: int = 0
 
 
@@ -79,6 +102,9 @@ def read_explanation(folder: Path) -> Explanation | None:
         text, more = _data(folder / data if data else (folder / name).with_suffix(".csv"))
         found.pictures.append(Picture(Path(name).stem, png, caption + more, text))
     found.edges = _edges(folder)
+    found.signs = signs(notes)
+    if _method(notes) in MAPS:
+        found.strongest = MAPS[_method(notes)][1]
     return found if found.pictures or found.edges is not None or found.sentences else None
 
 
@@ -125,6 +151,44 @@ def doubts(notes: dict[str, Any]) -> list[str]:
     return said
 
 
+def signs(notes: dict[str, Any], negative: str = "blue") -> str:
+    """Return what the colours of an edge map mean for the target it explains: a class, or a score.
+
+    Parameters
+    ----------
+    notes : dict
+        ``explain.json``; its target is ``label = class``, or the label alone of a score.
+    negative : str
+        The colour of negative edges; positive ones are orange.
+    """
+    method, target = _method(notes), str(_part(notes, "edges").get("target", ""))
+    if method not in MAPS or not target:
+        return f"Orange is positive, {negative} negative."
+    is_class = " = " in target
+    if method == "pattern":
+        where = f"decides for {target}" if is_class else f"predicts a higher {target}"
+        return f"Orange connections are stronger where the model {where}, {negative} ones weaker."
+    if is_class:
+        return f"Where stronger, orange connections speak for {target}, {negative} ones against it."
+    return f"Where stronger, orange connections raise the predicted {target}, {negative} ones lower it."
+
+
+def captions(notes: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """Return captions and tables of the known pictures; those of edges follow the method and the target."""
+    if _method(notes) not in MAPS:
+        return KNOWN
+    colours, data = signs(notes, "purple"), KNOWN["connectome"][1]
+    matrix, strongest = MAPS[_method(notes)]
+    return KNOWN | {
+        "edges": (f"{matrix}; networks are framed. {colours}", None),
+        "connectome": (f"The connections that {strongest}, in a glass brain. {colours}", data),
+    }
+
+
+def _method(notes: dict[str, Any]) -> str:
+    return str(_part(notes, "edges").get("method", ""))
+
+
 def _part(notes: dict[str, Any], name: str) -> dict[str, Any]:
     value = notes.get(name)
     return value if isinstance(value, dict) else {}
@@ -155,7 +219,7 @@ def _figures(notes: dict[str, Any], folder: Path) -> list[tuple[str, str, str | 
     """Return file, caption and data of every picture: those that are named, those that are known, then the rest."""
     given = [f for f in notes.get("figures", []) if isinstance(f, dict) and "file" in f]
     rows = {str(f["file"]): (str(f.get("caption", "")), f.get("data")) for f in given}
-    for stem, (caption, data) in KNOWN.items():
+    for stem, (caption, data) in captions(notes).items():
         rows.setdefault(f"{stem}.png", (caption, data))
     for file in sorted(folder.glob("*.png")):
         rows.setdefault(file.name, ("", None))

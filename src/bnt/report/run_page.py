@@ -215,16 +215,15 @@ def on_the_brain(page: Page, cohort: evidence.Cohort, found: Explanation) -> Non
     if "connectome" not in [picture.name for picture in found.pictures]:
         page.figure(
             brain.glass_brain(matrix, places),
-            f"The {len(data)} connections that moved the prediction most, from three sides. Orange pushes towards the "
-            "positive class, blue away from it.",
+            f"The {len(data)} connections that {found.strongest}, from three sides. {found.signs}",
             data,
             "glass-brain",
             paper=True,
         )
     page.frame(
         brain.connectome_html(matrix, places),
-        f"The {len(data)} connections that moved the prediction most, in three dimensions: drag to turn, scroll to "
-        "zoom. Orange pushes towards the positive class, blue away from it.",
+        f"The {len(data)} connections that {found.strongest}, in three dimensions: drag to turn, scroll to zoom. "
+        f"{found.signs}",
         data.to_csv(index=False),
         "connectome",
     )
