@@ -81,15 +81,23 @@ class Tab:
         return json.loads(message)
 
     def ask(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Give a command and return its answer; events that come meanwhile are kept."""
+        """Give a command and return its answer; events that come meanwhile are kept.
+
+        While one page takes the place of another no page is active, for a moment: then it is asked again.
+        """
+        until = time.monotonic() + 30
         number = self._send(method, session or self._session, params)
         while True:
             answer = self._read(60)
-            if answer.get("id") == number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
+            if answer.get("id") != number:
+                self._note(answer)
+            elif "error" not in answer:
                 return answer["result"]
-            self._note(answer)
+            elif "active page" in answer["error"]["message"] and time.monotonic() < until:
+                time.sleep(0.2)
+                number = self._send(method, session or self._session, params)
+            else:
+                raise RuntimeError(f"{method}: {answer['error']}")
 
     def named(self, method: str) -> list[dict[str, Any]]:
         """The events of one kind so far."""
