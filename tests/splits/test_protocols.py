@@ -20,6 +20,7 @@ PROTOCOLS = [
     RepeatedKFold(n_folds=3, n_repeats=2),
     LeaveOneSiteOut(),
     ReleasedSplit(n_splits=2),
+    ReleasedSplit(n_splits=2, stratify=False),
 ]
 
 
@@ -160,6 +161,62 @@ def test_released_splitter_fixes_the_training_set_and_swaps_the_others(abide):
     expected, _ = next(first.split(np.zeros(1009), abide.sites))
     assert all(np.array_equal(train, np.sort(expected)) for train, _, _ in splits)
     assert len({val.tobytes() for _, val, _ in splits}) == 3
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_released_splitter_draws_the_authors_subjects(abide, seed, fraction):
+    # facts.md section 3, written out: the second stage has no seed of its own and draws from numpy's global state,
+    # in the order in which the first stage left the subjects; what it calls train is the test part.
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    n_train, n_val, n_test = (706, 100, 203) if fraction == 1 else (353, 100, 201)
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    expected = []
+    for _ in range(3):
+        people, sites = np.arange(1009), abide.sites
+        one = StratifiedShuffleSplit(n_splits=1, train_size=n_train, test_size=n_val + n_test, random_state=42)
+        trained, others = next(one.split(people, sites))
+        two = StratifiedShuffleSplit(n_splits=1, test_size=n_test)
+        tested, selected = next(two.split(people[others], sites[others]))
+        expected.append((set(people[trained]), set(people[others][selected]), set(people[others][tested])))
+    np.random.set_state(before)  # noqa: NPY002
+    found = ReleasedSplit(n_splits=3, seed=seed, train_fraction=fraction).split(abide, "diagnosis")
+    assert [tuple(set(part) for part in parts) for parts in found] == expected
+
+
+def test_released_splitter_without_strata_trains_on_others_in_every_repeat(abide):
+    splits = list(ReleasedSplit(n_splits=3, stratify=False).split(abide, "diagnosis"))
+    assert {tuple(len(p) for p in parts) for parts in splits} == {(706, 203, 100)}
+    assert len({train.tobytes() for train, _, _ in splits}) == 3
+    other = next(ReleasedSplit(seed=1, stratify=False).split(abide, "diagnosis"))
+    assert not np.array_equal(other[0], splits[0][0])
+
+
+@pytest.mark.parametrize("n", [90, 130, 250])
+def test_released_sizes_are_truncated_as_the_authors_truncate(n):
+    # 0.7 x 90 is 62.99999999999999 in floating point, and the authors' int() makes 62 of it.
+    cohort = cohort_of([f"s{i % 3}" for i in range(n)], np.arange(n) // 3 % 2)
+    train, val, test = next(ReleasedSplit().split(cohort, "diagnosis"))
+    assert (len(train), len(test)) == (int(n * 0.7), int(n * 0.1))
+    assert len(train) + len(val) + len(test) == n
+
+
+def test_exchanged_subjects_take_each_others_places():
+    from bnt.splits.released import brought_together
+
+    units = np.array([0, 1, 2, 3, 1, 5, 6, 7])  # subjects 1 and 4 are of one family
+    one, two = brought_together(
+        np.array([5, 1, 0, 7]), np.array([6, 4, 2, 3]), np.array(["a"] * 8), np.zeros(8, int), units
+    )
+    assert one.tolist() == [5, 1, 4, 7]
+    assert two.tolist() == [6, 0, 2, 3]
+
+
+def test_a_seed_that_numpy_cannot_take_is_refused(abide):
+    with pytest.raises(BadInput, match="seed of the released splitter"):
+        next(ReleasedSplit(seed=2**32).split(abide, "diagnosis"))
 
 
 def test_released_learning_curve_sizes(abide):
