@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.nn.output import Output
 from bnt.training.batches import Batches
 from bnt.training.loop import fit, logits_of
-from bnt.training.recipe import Recipe
+from bnt.training.recipe import RECIPES, Recipe
 from bnt.training.state import TrainState
 from bnt.training.task import task_for
 
@@ -93,6 +95,23 @@ def test_series_windows_are_standardised_and_the_first_in_order(small_cohort, sp
     torch.manual_seed(1)
     drawn = next(train.shuffled(36, False)).series
     assert not torch.equal(drawn, next(train.in_order(36)).series)
+
+
+def test_every_step_of_recipe_released_has_the_authors_rate(monkeypatch):
+    # facts.md section 4: lr(s) = 1e-5 + 9e-5 (1 + cos(pi s / S)) / 2, s = 1, 2, ..., S = epochs x ceil(706 / 16).
+    n, seen = 706, []
+    y = np.arange(n) % 2
+    edges = np.random.default_rng(0).uniform(-1, 1, size=(n, 1)).astype(np.float32)
+    cohort = Cohort(edges, pd.DataFrame({"participant_id": [f"sub-{i}" for i in range(n)]}))
+    task = task_for(y)
+
+    def watched(self, *args, **kwargs):
+        seen.append(self.param_groups[0]["lr"])
+
+    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    fit(Plain(v=2), task, replace(RECIPES["released"], epochs=4), Batches(cohort, np.arange(n), task.targets(y)))
+    s = np.arange(1, 4 * 44 + 1)
+    np.testing.assert_allclose(seen, 1e-5 + 9e-5 * (1 + np.cos(np.pi * s / (4 * 45))) / 2, rtol=1e-12)
 
 
 def test_too_long_a_window_names_the_subject(small_cohort, split):

@@ -19,14 +19,22 @@ from bnt.training.schedule import learning_rate
 
 
 def test_schedule_starts_just_below_lr_and_ends_exactly_at_lr_end():
-    # facts.md T9; the released code plans 9,000 steps and makes 8,800 (B7), ours counts real steps.
+    # facts.md T9: all recipes but ``released`` count real steps.
     assert 0.999e-4 < learning_rate(1, 8800, 1e-4, 1e-5) < 1e-4
     assert learning_rate(8800, 8800, 1e-4, 1e-5) == pytest.approx(1e-5, rel=1e-12)
 
 
-def test_released_horizon_reproduces_the_released_final_rate():
-    # facts.md B7: with a horizon of 9,000 the 8,800th step has 1.011e-5.
-    assert learning_rate(8800, 9000, 1e-4, 1e-5) == pytest.approx(1.011e-5, rel=1e-3)
+@pytest.mark.parametrize(("n", "planned", "made"), [(706, 9000, 8800), (704, 8800, 8800), (705, 9000, 8800)])
+def test_recipe_released_plans_the_batches_that_it_drops(n, planned, made):
+    # facts.md B7 and section 4: S = 200 ceil(n / 16) steps are planned, 200 floor(n / 16) are made.
+    released = RECIPES["released"]
+    assert released.epochs * released.steps_per_epoch(n) == made
+    assert released.planned_steps(n, 0) == planned
+    last = learning_rate(made, released.planned_steps(n, 0), released.lr, released.lr_end)
+    assert last == pytest.approx(1.011e-5 if planned > made else 1e-5, abs=5e-9)
+    counted = replace(released, count_dropped=False)
+    assert counted.planned_steps(n, 0) == made
+    assert counted.planned_steps(n, 300) == 300 * 44
 
 
 @given(st.integers(2, 500), st.floats(0, 0.5))

@@ -68,7 +68,7 @@ def fit(
         raise BadInput(
             f"{len(train)} training subjects do not fill one batch of {recipe.batch_size}: lower batch_size."
         )
-    n_steps = max(recipe.horizon or recipe.epochs, stop_after or 0) * steps_per_epoch
+    n_steps = recipe.planned_steps(len(train), stop_after or 0)
 
     while state.epoch < (stop_after or recipe.epochs) and not state.stopped:
         wall, cpu, total = time.perf_counter(), time.process_time(), 0.0

@@ -8,7 +8,7 @@ from math import cos, pi
 def learning_rate(step: int, n_steps: int, lr: float, lr_end: float, warmup: float = 0.0) -> float:
     """Return the rate of ``step`` = 1 ... ``n_steps``: linear warm-up, then half a cosine down to ``lr_end``.
 
-    The horizon is the number of steps that are really made, so the last step has exactly ``lr_end``.
+    Step ``n_steps`` has exactly ``lr_end``.
     """
     rising = int(warmup * n_steps)
     if step <= rising:
