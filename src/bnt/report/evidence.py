@@ -14,7 +14,7 @@ import pandas as pd
 from bnt.cohort.store import read_table
 from bnt.training.metrics import auroc, auroc_interval
 
-MOST_CLASSES = 10
+MOST_COLUMNS = 10  # of classes in a table
 
 
 @dataclass
@@ -76,7 +76,7 @@ def per_site_table(predictions: pd.DataFrame) -> pd.DataFrame:
 
 def class_counts(table: pd.DataFrame, by: str, cohort: Cohort, label: str) -> pd.DataFrame | None:
     """Return subjects per row of ``by`` and class, with the classes' names and the total."""
-    if label not in table or label == by or table[label].nunique() > MOST_CLASSES:
+    if label not in table or label == by or table[label].nunique() > MOST_COLUMNS:
         return None
     counts = table.pivot_table(index=by, columns=label, values="participant_id", aggfunc="count", fill_value=0)
     counts.columns = pd.Index([cohort.class_name(label, c) for c in counts.columns])

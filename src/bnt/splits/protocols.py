@@ -16,7 +16,7 @@ from bnt.splits.classes import absent_classes
 from bnt.splits.folds import LeaveOneSiteOut, RepeatedKFold
 from bnt.splits.released import ReleasedSplit
 from bnt.splits.shuffle import RandomSplit, SiteStratifiedSplit, Split
-from bnt.splits.strata import MOST_CLASSES
+from bnt.splits.strata import is_score
 from bnt.splits.table import SavedSplits, left_out, read_splits, split_names
 
 PROTOCOLS: dict[str, type] = {
@@ -135,11 +135,11 @@ def choose_split(
 
 
 def _say_absent(cohort: Cohort, label: str | np.ndarray | None, name: str, split: Split) -> None:
-    """Say which classes the split lacks; a label with many values is a score, and lacks none."""
+    """Say which classes the split lacks; a score lacks none."""
     if not isinstance(label, str):
         return
     y = cohort.labels(label)
-    if len(np.unique(y)) <= MOST_CLASSES:
+    if not is_score(y):
         for one in absent_classes(label, y, [(name, split)]):
             if one.part != "training":  # which training refuses
                 say(f"{one}: AUROC is undefined there, if it is a class.")

@@ -92,7 +92,7 @@ class SiteStratifiedSplit:
 
     The sizes are exact (706 / 100 / 203 for the 1,009 subjects of ABIDE) and each stratum is within one subject
     of its quota. Strata with fewer than three subjects are pooled over sites, class by class. Subjects who share
-    a group or a scan stay together. Continuous labels are cut into five quantiles.
+    a group or a scan stay together. Scores are cut into five quantiles.
 
     Parameters
     ----------

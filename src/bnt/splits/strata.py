@@ -8,8 +8,21 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 
 LEAST_IN_STRATUM = 3  # fewer cannot be present in training, validation and test
-MOST_CLASSES = 10  # a numeric label with more distinct values than this is continuous
+MOST_CLASSES = 20  # a numeric label with more distinct values than this is a score
 QUANTILES = 5
+
+
+def is_score(values: np.ndarray) -> bool:
+    """Return whether a label is a score and not classes: numbers that are not whole, or more than 20 different ones.
+
+    Examples
+    --------
+    >>> is_score(np.arange(15)), is_score(np.arange(30)), is_score(np.array([0.5, 1.0]))
+    (False, True, True)
+    """
+    if values.dtype.kind not in "iuf":
+        return False
+    return not np.array_equal(values, np.round(values)) or len(np.unique(values)) > MOST_CLASSES
 
 
 def units_of(cohort: Cohort) -> np.ndarray:
@@ -41,7 +54,7 @@ def units_of(cohort: Cohort) -> np.ndarray:
 
 
 def classes_of(cohort: Cohort, label: str | np.ndarray | None) -> np.ndarray:
-    """Return the class of each subject as 0, 1, ...; a continuous label is cut into quantiles.
+    """Return the class of each subject as 0, 1, ...; a score (:func:`is_score`) is cut into quantiles.
 
     Parameters
     ----------
@@ -70,7 +83,7 @@ def classes_of(cohort: Cohort, label: str | np.ndarray | None) -> np.ndarray:
             f"Label {name!r} has one value only ({distinct[0]!s}) in {len(cohort)} subjects: choose a label with two "
             "classes or more, or other subjects."
         )
-    if values.dtype.kind in "iuf" and len(distinct) > MOST_CLASSES:
+    if is_score(values):
         cuts = np.quantile(values, np.linspace(0, 1, QUANTILES + 1)[1:-1])
         codes = np.searchsorted(np.unique(cuts), values, side="right")
     return codes.astype(np.int64)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bnt.errors import BadInput
+from bnt.splits.strata import is_score
 from bnt.training.metrics import auroc_or_nan
 
 
@@ -86,9 +87,6 @@ class Task:
         return Task(data["kind"], tuple(data.get("classes", ())), data.get("mean", 0.0), data.get("sd", 1.0))
 
 
-MAX_CLASSES = 20
-
-
 def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None, positive: str | None = None) -> Task:
     """Return the task that labels ask for.
 
@@ -97,7 +95,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
     y : array, (n,)
         Labels of everyone in the split: classes are read from all, statistics from ``train`` only.
     kind : {"auto", "classification", "regression"}
-        ``auto`` takes floats that are not whole numbers, and more than 20 different numbers, as a score.
+        ``auto`` asks :func:`~bnt.splits.strata.is_score`, as the splits do.
     train : array of int, optional
         The training rows.
     positive : str, optional
@@ -106,9 +104,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
     y = np.asarray(y)
     distinct = np.unique(y)
     if kind == "auto":
-        number = y.dtype.kind in "fiu"
-        whole = number and np.array_equal(y, np.round(y))
-        kind = "regression" if number and (not whole or len(distinct) > MAX_CLASSES) else "classification"
+        kind = "regression" if is_score(y) else "classification"
     part = y if train is None else y[train]
     if kind == "regression":
         values = part.astype(np.float64)
