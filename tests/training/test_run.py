@@ -235,13 +235,6 @@ def test_a_split_with_a_subject_on_two_sides_is_refused(small_cohort, split):
         config_of(small_cohort, (train, val, np.r_[test, train[0]]))
 
 
-def test_toml_writer_is_read_back_by_the_standard_library():
-    import tomllib
-
-    data = {"a": 1, "b": 0.1, "c": 'quo"te\n', "d": True, "e": [1, 2], "t": {"x": "y", "z": 1e-05, "in": {"k": 4}}}
-    assert tomllib.loads(write_toml(data)) == data
-
-
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_without_refit_the_selected_weights_are_tested(small_cohort, split, tmp_path, select):
     recipe = replace(RECIPE, refit=False, n_members=1, select=select)

@@ -246,6 +246,8 @@ def again(page: Page, folder: Path, result: RunResult) -> None:
             "splits.csv",
             "Who was in which part (0 training, 1 validation, 2 test); --protocol takes this table as well:",
         )
-    page.file((folder / "config.toml").read_text(), "config.toml", "Every setting of the run:", "text/plain")
+    page.file(
+        (folder / "config.toml").read_text(encoding="utf-8"), "config.toml", "Every setting of the run:", "text/plain"
+    )
     lines = [f"{k} {v}" for k, v in report["versions"].items()]
     page.code("\n".join([*lines, f"weights sha256 {report['weights_sha256']}", f"data sha256 {config.data_sha256}"]))

@@ -9,6 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tomli_w
+
 from bnt.errors import BadInput
 from bnt.training.recipe import Recipe
 from bnt.training.task import Task
@@ -59,8 +62,7 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested plain data, without what is unset."""
-        data = asdict(self) | {"task": self.task.to_dict()}
-        return {k: v for k, v in data.items() if v is not None}
+        return plain(asdict(self) | {"task": self.task.to_dict()})
 
     def digest(self) -> str:
         """Return a digest of everything that decides the numbers (not where the cohort lies)."""
@@ -69,24 +71,19 @@ class RunConfig:
 
 
 def write_toml(data: dict[str, Any]) -> str:
-    """Return plain nested data as TOML: scalars and lists first, then one table a dictionary."""
+    """Return nested data as TOML; what is unset (None) is left out."""
+    return tomli_w.dumps(plain(data))
 
-    def value(v: Any) -> str:
-        if isinstance(v, bool):
-            return str(v).lower()
-        if isinstance(v, int | float):
-            return repr(v)
-        if isinstance(v, list | tuple):
-            return "[" + ", ".join(value(x) for x in v) + "]"
-        if isinstance(v, dict):
-            return "{" + ", ".join(f"{k} = {value(x)}" for k, x in v.items()) + "}"
-        return json.dumps(str(v))  # a JSON string is a TOML basic string
 
-    lines = [f"{k} = {value(v)}" for k, v in data.items() if not isinstance(v, dict) and v is not None]
-    for name, table in data.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{name}]", *(f"{k} = {value(v)}" for k, v in table.items() if v is not None)]
-    return "\n".join(lines) + "\n"
+def plain(value: Any) -> Any:
+    """Return nested data of TOML's own types: numpy's become Python's, anything else its text."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -95,7 +92,7 @@ def read_config(folder: Path) -> RunConfig:
     if not file.is_file():
         raise BadInput(f"{folder} has no config.toml, so it is not a run: give the folder that bnt train made.")
     try:
-        data = tomllib.loads(file.read_text())
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
         data["recipe"] = Recipe(**data["recipe"])
         data["rois"] = tuple(data.get("rois", ()))
         data["task"] = Task.from_dict(data["task"])
