@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 from cohorts import cohort_of
@@ -9,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bnt
+import bnt.splits
 from bnt.errors import BadInput
 from bnt.splits import LeaveOneSiteOut, RandomSplit, ReleasedSplit, RepeatedKFold, SiteStratifiedSplit, check_split
 from bnt.splits.strata import classes_of, strata_of
@@ -276,9 +281,7 @@ def test_what_is_trained_as_a_class_is_shared_out_as_a_class(kind):
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    n_values=st.integers(2, 40), step=st.sampled_from([1, 1.0, 0.5, 3]), order=st.randoms(use_true_random=False)
-)
+@given(n_values=st.integers(2, 40), step=st.sampled_from([1, 1.0, 0.5, 3]), order=st.randoms(use_true_random=False))
 def test_splits_and_training_agree_on_what_a_score_is(n_values, step, order):
     from bnt.training.task import task_for
 
@@ -321,6 +324,11 @@ def test_settings_that_cannot_be_are_refused(protocol, message):
     cohort = cohort_of(["a", "b"] * 20, [0, 0, 1, 1] * 10)
     with pytest.raises(BadInput, match=message):
         list(protocol.split(cohort, "diagnosis"))
+
+
+@pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(bnt.splits.__path__)])
+def test_the_examples_in_docstrings_run(module):
+    assert doctest.testmod(importlib.import_module(f"bnt.splits.{module}")).failed == 0
 
 
 def test_too_few_subjects_are_refused():

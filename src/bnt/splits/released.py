@@ -126,7 +126,9 @@ def brought_together(
         home = round(side[mine].mean() - 1e-9)  # the majority's side, else the first
         for stray in mine[side[mine] != home]:
             subject = places[stray]
-            partners = np.flatnonzero((side == home) & alone[places] & (sites[places] == sites[subject]) & (places >= 0))
+            partners = np.flatnonzero(
+                (side == home) & alone[places] & (sites[places] == sites[subject]) & (places >= 0)
+            )
             if partners.size:
                 same_class = partners[classes[places[partners]] == classes[subject]]
                 among = same_class if same_class.size else partners

@@ -109,7 +109,7 @@ class SiteStratifiedSplit:
     Examples
     --------
     >>> import bnt
-    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=10, n_sites=2, seed=0)
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
     >>> train, val, test = next(bnt.SiteStratifiedSplit(n_splits=1, seed=0).split(cohort, "diagnosis"))
     >>> len(train), len(val), len(test)
     (28, 4, 8)
