@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bnt.report import brain, figures
-from bnt.report.drawing import inline_svg, save_figure
+from bnt.report.drawing import inline_svg, save_figure, to_svg
 
 RNG = np.random.default_rng(0)
 POSITIVE = np.arange(80) % 2 == 0
@@ -23,7 +25,7 @@ COMPARISONS = pd.DataFrame(
     {"variant": ["svm"], "reference": ["bnt"], "difference": [0.02], "low": [-0.1], "high": [0.14]}
 )
 SUMMARY = pd.DataFrame({"variant": ["bnt", "svm"], "auroc": [0.7, 0.75], "cpu_seconds": [20.0, 0.0]})
-CURVES = pd.DataFrame({"variant": "bnt", "run": "r", "epoch": [1, 2], "val_score": [0.5, 0.6]})
+CURVES = pd.DataFrame({"variant": "bnt", "run": "r", "stage": "a", "epoch": [1, 2], "val_score": [0.5, 0.6]})
 
 MAKERS = {
     "learning_curves": lambda: figures.learning_curves(LINES),
@@ -54,10 +56,57 @@ def test_a_figure_is_a_vector_pdf_with_letters_of_a_paper(name: str, tmp_path: P
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.parametrize("name", [r"$\frac$", "$5 and $6", "a_$b^c"])
+def test_dollars_in_names_are_dollars(name: str):
+    from bnt.explain.figures import network_matrix
+
+    sites = SITES.assign(site=[name, "B"])
+    drawn = [
+        figures.per_site_plot({name: sites, "svm": SITES}),
+        figures.roc_curves({name: BINARY["bnt"]}),
+        figures.cost_plot(SUMMARY.assign(variant=[name, "svm"])),
+        figures.paired_plot(SCORES.rename(columns={"bnt": name})),
+        figures.predicted_scores(RNG.random(9), RNG.random(9), name),
+        network_matrix(np.eye(2), [name, "B"], name, name),
+    ]
+    for figure in drawn:
+        svg = to_svg(figure)  # letters are paths, with the text in a comment
+        assert re.search(f"<!--[^>]*{re.escape(name)}", svg)
+
+
+def test_powers_of_ten_stay_formulas_on_a_logarithmic_axis():
+    @figures.styled
+    def draw() -> Figure:
+        figure, (axes,) = figures.canvas()
+        axes.set(xscale="log", xlim=(1, 1e6))
+        return figure
+
+    figure = draw()
+    to_svg(figure)
+    assert all(tick.label1.get_parse_math() for tick in figure.axes[0].xaxis.get_major_ticks())
+
+
+def test_every_member_of_every_run_has_its_line(tmp_path: Path):
+    from bnt.report.evidence import curve_table
+
+    rows = [
+        {"stage": f"member{m}-{part}", "epoch": e, "loss": 1.0, "val_score": None if part == "refit" else 0.1 * m}
+        for m in range(12)
+        for part in ("selected", "refit")
+        for e in (1, 2, 3)
+    ]
+    for run in ("one", "two"):
+        (tmp_path / "runs" / run).mkdir(parents=True)
+        (tmp_path / "runs" / run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = curve_table(tmp_path, [("bnt", "one"), ("bnt", "two"), ("svm", "three")])
+    lines = figures.validation_curves(table).axes[0].lines
+    assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3]] * 24
+    assert [line.get_ydata()[0] for line in lines] == pytest.approx([0.1 * m for m in range(12)] * 2)
+
+
 def test_equal_figures_give_equal_text_and_two_share_no_id():
     one, again = (inline_svg(figures.roc_curves(BINARY), "a", "x") for _ in range(2))
     assert one == again
-    import re
 
     other = inline_svg(figures.roc_curves(BINARY), "b", "x")
     assert not set(re.findall(r'id="([^"]+)"', one)) & set(re.findall(r'id="([^"]+)"', other))

@@ -134,6 +134,20 @@ def test_the_brain_of_a_pattern_is_not_said_to_push_the_prediction(explained_run
     assert "moved the prediction" not in text
 
 
+@pytest.mark.parametrize(("model", "select", "said"), [("bnt", "best", 1), ("bnt", "last", 0), ("logistic", "best", 0)])
+def test_only_an_epoch_that_was_chosen_can_have_fitted_the_validation_part(
+    study: Path, tmp_path: Path, model: str, select: str, said: int
+):
+    run = Path(shutil.copytree(next(study.glob(f"runs/{model}*split0*")), tmp_path / "run"))
+    report = json.loads((run / "report.json").read_text())
+    report["validation"]["auroc"], report["test"]["auroc"] = 0.9, 0.6
+    (run / "report.json").write_text(json.dumps(report))
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(re.sub('select = "[a-z]+"', f'select = "{select}"', config))
+    text = write_report(run, tmp_path / "page.html").read_text()
+    assert text.count("the choice of the epoch fitted") == said
+
+
 def test_a_run_without_places_in_the_brain_has_no_brain(study: Path, tmp_path: Path):
     run = next(study.glob("runs/logistic*split1*"))
     text = write_report(run, tmp_path / "page.html").read_text()

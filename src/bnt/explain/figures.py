@@ -41,9 +41,20 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
         import matplotlib as mpl
 
         with mpl.rc_context(STYLE):
-            return draw(*args, **kwargs)
+            return names_as_text(draw(*args, **kwargs))
 
     return drawn
+
+
+def names_as_text(figure: Figure) -> Figure:
+    """Let a dollar in a name be a dollar, not the start of a formula; numbers of logarithmic axes stay formulas."""
+    from matplotlib.text import Text
+
+    axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis)]
+    powers = {text for axis in axes if axis.get_scale() == "log" for text in axis.findobj(Text)}
+    for text in set(figure.findobj(Text)) - powers:
+        text.set_parse_math(False)
+    return figure
 
 
 def _frame(axes: Axes, networks: Networks, top: bool) -> None:

@@ -30,8 +30,8 @@ def of_leak(leak: str | None) -> list[str]:
     return [f"LEAK: {leak}. The scores of this split are not to be believed."] if leak else []
 
 
-def of_run(report: dict[str, Any], split: str, leak: str | None, in_study: bool) -> list[str]:
-    """Return the cautions of one run."""
+def of_run(report: dict[str, Any], split: str, leak: str | None, in_study: bool, chosen: bool) -> list[str]:
+    """Return the cautions of one run; ``chosen`` says whether its epoch was chosen on the validation part."""
     found = of_leak(leak)
     n_test = report["n"]["test"]
     if not in_study:
@@ -48,7 +48,7 @@ def of_run(report: dict[str, Any], split: str, leak: str | None, in_study: bool)
     if low <= 0 <= high:
         found.append("The interval of r includes 0: this run cannot be told from guessing.")
     score = "auroc" if "auroc" in test else "r"
-    if report["validation"].get(score, 0) - test[score] > 0.1 and not report["refit_on_validation"]:
+    if chosen and report["validation"].get(score, 0) - test[score] > 0.1 and not report["refit_on_validation"]:
         found.append(
             f"The validation score ({report['validation'][score]:.3f}) is far above the test score: the choice of the "
             "epoch fitted the validation part."

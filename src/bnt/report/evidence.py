@@ -144,7 +144,7 @@ def read_lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def curve_table(folder: Path, planned: list[tuple[str, str]]) -> pd.DataFrame:
-    """Return variant, run, epoch and validation score of every run that has begun.
+    """Return variant, run, stage, epoch, validation score and loss of every run that has begun, all members of it.
 
     Parameters
     ----------
@@ -152,10 +152,11 @@ def curve_table(folder: Path, planned: list[tuple[str, str]]) -> pd.DataFrame:
         The study's.
     planned : list of (variant, run)
     """
+    columns = ["stage", "epoch", "val_score", "loss"]
     rows = [
-        {"variant": variant, "run": run, "epoch": line["epoch"], "val_score": line["val_score"], "loss": line["loss"]}
+        {"variant": variant, "run": run, **{name: line.get(name) for name in columns}}
         for variant, run in planned
         for line in read_lines(folder / "runs" / run)
-        if line.get("val_score") is not None and not str(line.get("stage", "")).startswith(("member1", "member2"))
+        if line.get("val_score") is not None
     ]
-    return pd.DataFrame(rows, columns=["variant", "run", "epoch", "val_score", "loss"])
+    return pd.DataFrame(rows, columns=["variant", "run", *columns])

@@ -44,8 +44,10 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
         import matplotlib as mpl
 
+        from bnt.explain.figures import names_as_text
+
         with mpl.rc_context(STYLE):
-            return draw(*args, **kwargs)
+            return names_as_text(draw(*args, **kwargs))
 
     return drawn
 
@@ -133,10 +135,18 @@ def score_curve(lines: Sequence[Mapping[str, Any]], score: str = "validation AUR
 
 @styled
 def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> Figure:
-    """Draw the validation score of every run by epoch; ``table`` has variant, run, epoch, val_score."""
+    """Draw the validation score of every member of every run by epoch.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns variant, run, stage, epoch, val_score.
+    score : str
+        The name on the axis.
+    """
     figure, (axes,) = canvas(height=2.8)
     for i, (variant, runs) in enumerate(table.groupby("variant", sort=False)):
-        for k, (_, one) in enumerate(runs.groupby("run", sort=False)):
+        for k, (_, one) in enumerate(runs.groupby(["run", "stage"], sort=False)):
             name = wrapped(str(variant)) if k == 0 else None
             shown: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)], "label": name}
             axes.plot(one["epoch"], one["val_score"].abs(), lw=0.8, **shown)

@@ -27,7 +27,8 @@ def run_page(folder: Path) -> Page:
     page = Page(f"{config.model} predicts {config.label}", lead(result, siblings))
     explanation = read_explanation(folder / "explain")
     doubts = explanation.warnings if explanation is not None else []
-    page.warnings(cautions.of_run(report, config.split, leak, in_study=siblings is not None) + doubts)
+    chosen = bool(report["epochs"]) and config.recipe.select != "last"  # linear models have no epochs
+    page.warnings(cautions.of_run(report, config.split, leak, siblings is not None, chosen) + doubts)
     page.notice(cautions.NOT_A_DEVICE)
     glance(page, result, cohort, leak)
     tested_once(page, result, cohort, siblings)

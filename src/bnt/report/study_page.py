@@ -329,7 +329,7 @@ def progress(page: Page, folder: Path, planned: Planned, runs: pd.DataFrame) -> 
         score = "validation AUROC" if runs.empty or "auroc" in runs else "validation squared error"
         page.figure(
             figures.validation_curves(curves, score),
-            "Score of the validation part by epoch, one line a run. Linear models have no epochs.",
+            "Score of the validation part by epoch, one line per run and member. Linear models have no epochs.",
             curves,
             "curves",
         )
