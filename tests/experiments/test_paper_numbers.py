@@ -11,6 +11,7 @@ import pytest
 from bnt.experiments.paper import printed
 from bnt.experiments.paper.figure3b import own_and_other
 from bnt.experiments.paper.parameters import count, number
+from bnt.experiments.paper.plan import PRESETS, Plan
 from bnt.explain.rois import Networks
 
 # facts.md 11.1: AUROC / accuracy / sensitivity / specificity, as one text a data set.
@@ -130,3 +131,13 @@ def test_attention_within_networks_is_told_from_attention_between_them():
     assert table.loc["all", "ratio"] == pytest.approx(3.0)
     assert table.loc["Visual", "own"] == pytest.approx(0.3)
     assert table.loc["Default", "other"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_trains_a_model_at_its_own_rate(preset, cohort, tmp_path):
+    # With the preset full, BrainGNN and DGM were trained at 1e-4.
+    plan = Plan(cohort, tmp_path, preset=preset)
+    rates = {name: plan.variant(name, name).recipe.lr for name in ("bnt", "braingnn", "dgm", "brainnetgnn")}
+    assert rates == {"bnt": 1e-4, "braingnn": 1e-3, "dgm": 1e-2, "brainnetgnn": 5e-4}
+    assert plan.recipe_for("fbnetgen").reduction == "sum"
+    assert plan.recipe_for("braingnn").epochs == plan.recipe.epochs

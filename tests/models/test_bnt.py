@@ -224,3 +224,35 @@ def test_concat_with_the_hidden_mlp_is_a_control_of_its_own():
     assert hidden - plain == 65 * 20**2 + 32 + 1056
     with pytest.raises(BadInput, match="not with 'mean'"):
         create_model("bnt", 20, 2, readout="mean", n_clusters=4, hidden_mlp=True)
+
+
+@torch.no_grad()
+def test_attention_only_is_equation_1_to_the_letter(connectomes):
+    torch.manual_seed(0)
+    model = create_model("bnt", 20, n_clusters=4, attention_only=True).eval()
+    assert not any("linear1" in name or "norm" in name for name, _ in model.encoder.named_parameters())
+    z, m, d = connectomes, 4, 5
+    for layer in model.encoder.layers:
+        w_q, w_k, w_v = layer.in_proj_weight.chunk(3)
+        new = torch.zeros_like(z)
+        for b in range(len(z)):
+            heads = []
+            for h in range(m):
+                part = slice(h * d, (h + 1) * d)
+                q, k, v = (z[b] @ w[part].T for w in (w_q, w_k, w_v))
+                rows = [torch.stack([q[i] @ k[j] for j in range(20)]) / d**0.5 for i in range(20)]
+                heads.append(torch.stack([row.softmax(0) @ v for row in rows]))
+            new[b] = torch.cat(heads, -1) @ layer.out_proj.weight.T
+        z = new
+    expected = model.head(model.readout(z).embedding)
+    torch.testing.assert_close(model(connectomes).logits, expected, atol=1e-5, rtol=1e-5)
+    # Four V x V matrices a layer and what comes after the encoder.
+    after = sum(p.numel() for part in (model.readout, model.head) for p in part.parameters())
+    assert count_parameters("bnt", 20, n_clusters=4, attention_only=True) == 2 * 4 * 20**2 + after
+
+
+def test_attention_only_trains_and_explains(connectomes):
+    model = create_model("bnt", 20, n_clusters=4, attention_only=True)
+    model(connectomes).logits.sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.encoder.parameters())
+    assert len(model(connectomes, explain=True).attention) == 2

@@ -43,7 +43,7 @@ def gat_by_loops(layer: DenseGAT, z: torch.Tensor, edges: torch.Tensor) -> torch
                 alpha = torch.nn.functional.leaky_relu(score, 0.2).softmax(0)
                 total = torch.zeros(h, dtype=z.dtype)
                 for j in range(v):
-                    w = edges[s, i, j]
+                    w = edges[s, i, j] if i != j else (edges[s, i].sum() - edges[s, i, i]) / (v - 1)
                     if layer.message == "edge_weighted":
                         total = total + alpha[j] * w * x[j]
                     elif layer.message == "node_concat":
@@ -61,6 +61,34 @@ def test_each_message_equals_a_loop_over_edges(message):
     layer.bias.normal_()
     z, edges = torch.randn(2, 6, 6), torch.rand(2, 6, 6)
     torch.testing.assert_close(layer(z, edges)[0], gat_by_loops(layer, z, edges), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("message", ["edge_weighted", "node_edge_concat"])
+def test_messages_with_edges_equal_torch_geometric_and_the_loops_it_adds(message):
+    # Its GATConv takes self-loops out and gives those that it adds the mean weight of the edges into a node.
+    nn = pytest.importorskip("torch_geometric.nn")
+    ours = DenseGAT(6, 5, 2, message)
+
+    class WithEdges(nn.GATConv):
+        def edge_update(self, alpha_j, alpha_i, edge_attr, index, ptr, dim_size):
+            self.weights = edge_attr.view(-1, 1, 1)
+            return super().edge_update(alpha_j, alpha_i, None, index, ptr, dim_size)
+
+        def message(self, x_i, x_j, alpha):
+            x_j = alpha[..., None] * x_j
+            if message == "edge_weighted":
+                return self.weights * x_j
+            return ours.concat(torch.cat([x_i, x_j, self.weights.expand(-1, 2, 1)], -1))
+
+    theirs = WithEdges(6, 5, heads=2)
+    theirs.lin.weight.copy_(ours.lin.weight)
+    theirs.att_dst.copy_(ours.receiver[None])
+    theirs.att_src.copy_(ours.sender[None])
+    z, edges = torch.randn(7, 6), torch.rand(7, 7)
+    pairs = torch.cartesian_prod(torch.arange(7), torch.arange(7)).T  # source, target; the diagonal among them
+    expected = theirs(z, pairs, edges[pairs[1], pairs[0]])
+    torch.testing.assert_close(ours(z[None], edges[None])[0][0], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("message", MESSAGES)

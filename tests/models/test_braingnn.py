@@ -6,17 +6,20 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from bnt import SiteStratifiedSplit, simulate_cohort
+from bnt import Cohort, SiteStratifiedSplit, simulate_cohort
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models.braingnn import consistency_loss, released_topk_loss, topk_loss
-from bnt.nn.roi_conv import RoiConv, partial_correlations, two_hops
+from bnt.models.braingnn import consistency_loss, edge_weights, fisher_z, profiles, released_topk_loss, topk_loss
+from bnt.nn.roi_conv import RoiConv, two_hops
 from bnt.nn.topk import TopKPool
-from bnt.training.recipe import Recipe
+from bnt.training.batches import Batches
+from bnt.training.network import window_of
+from bnt.training.recipe import RECIPES, Recipe, find_recipe
 from bnt.training.run import describe
 
 V = 6
@@ -109,18 +112,53 @@ def test_layers_pass_gradcheck():
     assert gradcheck(through, (z, *conv.parameters(), pool.weight))
 
 
-def test_partial_correlations_equal_regression_residuals():
-    # The partial correlation of i and j is that of what is left of both after regression on all others.
-    torch.manual_seed(3)
-    samples = torch.randn(500, 4, dtype=torch.float64) @ torch.randn(4, 4, dtype=torch.float64)
-    samples = samples - samples.mean(0)
-    correlations = torch.corrcoef(samples.T)
-    partial = partial_correlations(correlations[None], shrinkage=0.0)[0]
-    others = samples[:, 2:]
-    left = samples[:, :2] - others @ torch.linalg.lstsq(others, samples[:, :2]).solution
-    assert float(partial[0, 1]) == pytest.approx(float(torch.corrcoef(left.T)[0, 1]), abs=1e-9)
-    fisher = correlations.atanh().fill_diagonal_(0)
-    torch.testing.assert_close(partial_correlations(fisher[None], shrinkage=0.0)[0], partial)
+def test_released_edges_and_features_are_those_of_nilearn():
+    # As published: Ledoit-Wolf partial correlation and correlation, arctanh; edges absolute, infinite features 0.
+    connectome = pytest.importorskip("nilearn.connectome")
+    cohort = simulate_cohort(n_subjects=12, n_rois=15, n_sites=3, kind="released", seed=0)
+    series = [np.asarray(one, dtype=np.float64) for one in cohort.timeseries]
+    assert len({len(one) for one in series}) > 1
+    model = create_model("braingnn-released", 15)
+    batch = next(Batches(cohort, np.arange(12), torch.zeros(12, 2), window=window_of(model)).in_order())
+    for kind, ours in (
+        ("partial correlation", edge_weights(fisher_z(batch.series))),
+        ("correlation", profiles(batch.x)),
+    ):
+        with np.errstate(divide="ignore"):
+            theirs = np.arctanh(connectome.ConnectivityMeasure(kind=kind).fit_transform(series))
+        theirs[:, np.arange(15), np.arange(15)] = 0
+        np.testing.assert_allclose(ours, np.abs(theirs) if "partial" in kind else theirs, atol=1e-4)
+    seen = []
+    model.conv1.register_forward_pre_hook(lambda _, given: seen.extend(given))
+    model.eval()(batch.x, series=batch.series)
+    torch.testing.assert_close(seen[0], profiles(batch.x))
+    torch.testing.assert_close(seen[1], edge_weights(fisher_z(batch.series)))
+
+
+def test_features_of_pearson_correlations_are_their_fisher_z_with_a_zero_diagonal():
+    x = torch.tensor([[[1.0, 0.5], [0.5, 1.0]]])
+    expected = torch.tensor([[[0.0, 0.5493061], [0.5493061, 0.0]]])
+    torch.testing.assert_close(profiles(x), expected)
+    torch.testing.assert_close(profiles(expected), expected)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_trains_it_at_its_own_rate(recipe):
+    # The published Adam 0.01 halved every 20 epochs, weight decay 5e-3, batch 100 (facts.md 6.6) is the released row's.
+    own, released = find_recipe(recipe, "braingnn"), find_recipe(recipe, "braingnn-released")
+    assert (own.lr, own.mixup, own.reduction) == (1e-3, 0.0, "mean")
+    assert (released.lr, released.halve_every, released.weight_decay, released.batch_size) == (1e-2, 20, 5e-3, 100)
+    assert (released.mixup, released.reduction, released.drop_last) == (0.0, "mean", False)
+    assert find_recipe("default", "braingnn-released").epochs == 100
+    assert find_recipe(recipe, "braingnn", lr=5e-3).lr == 5e-3
+
+
+def test_a_cohort_without_series_is_told_so():
+    cohort = simulate_cohort(n_subjects=30, n_rois=14, n_sites=2, seed=0)
+    bare = Cohort(cohort.edges(np.arange(30)), cohort.participants, cohort.rois, diagonal=cohort.diagonal)
+    split = next(SiteStratifiedSplit(n_splits=1).split(bare, "diagnosis"))
+    with pytest.raises(BadInput, match="'braingnn-released' reads time series and the cohort has none"):
+        describe(bare, "diagnosis", split, model="braingnn-released", recipe=Recipe(epochs=1))
 
 
 def test_consistency_loss_is_the_mean_squared_distance_within_a_class():
@@ -149,8 +187,8 @@ def test_released_losses_see_scores_that_hardly_differ():
     x, target = graphs(8, 20), torch.eye(2).repeat(4, 1)
     released, fixed = create_model("braingnn-released", 20), create_model("braingnn", 20)
     fixed.load_state_dict(released.state_dict())
-    assert float(released(x, target=target).loss.detach()) > 2 * 0.1 * (0.3 + 0.69)
-    assert not torch.allclose(released.eval()(x).logits, fixed.eval()(x).logits)
+    assert float(released(x, series=x, target=target).loss.detach()) > 2 * 0.1 * (0.3 + 0.69)
+    assert not torch.allclose(released.eval()(x, series=x).logits, fixed.eval()(x).logits)
 
 
 def test_regression_has_no_class_consistency_loss():
@@ -168,13 +206,14 @@ def test_gradients_reach_every_parameter_and_constant_rois_make_no_nan(name):
     x[:2, 3:5] = 0
     x[:2, :, 3:5] = 0
     model = create_model(name, 20)
-    out = model(x, target=torch.eye(2).repeat(3, 1))
+    out = model(x, series=x, target=torch.eye(2).repeat(3, 1))
     (out.logits.square().sum() + out.loss).backward()
     for parameter_name, p in model.named_parameters():
         assert p.grad is not None, parameter_name
         assert torch.isfinite(p.grad).all(), parameter_name
         assert p.grad.abs().sum() > 0, parameter_name
-    assert torch.isfinite(model.eval()(torch.zeros(1, 20, 20)).logits).all()
+    nothing = torch.zeros(1, 20, 20)
+    assert torch.isfinite(model.eval()(nothing, series=nothing).logits).all()
 
 
 def test_a_subject_is_scored_alike_alone_and_in_a_batch():
@@ -189,6 +228,10 @@ def test_a_subject_is_scored_alike_alone_and_in_a_batch():
 def test_wrong_options_and_shapes_are_refused_in_a_sentence():
     with pytest.raises(BadInput, match="edges is 'signed'"):
         create_model("braingnn", 20, edges="signed")
+    with pytest.raises(BadInput, match="features is 'z'"):
+        create_model("braingnn", 20, features="z")
+    with pytest.raises(BadInput, match="reads partial correlations of time series"):
+        create_model("braingnn-released", 20)(torch.zeros(2, 20, 20), series=torch.zeros(2, 30, 20))
     with pytest.raises(BadInput, match="connectomes of 20 ROIs"):
         create_model("braingnn", 20)(torch.zeros(2, 10, 10))
 
@@ -214,7 +257,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 @pytest.mark.parametrize(
     ("kind", "changes", "said"), [("partial", {}, "are partial"), ("paper", {"inputs": "centred"}, "centred")]
 )
-def test_partial_correlations_are_not_computed_from_what_are_no_correlations(kind, changes, said):
+def test_fisher_z_is_not_taken_of_what_are_no_correlations(kind, changes, said):
     cohort = simulate_cohort(n_subjects=30, n_rois=14, n_sites=2, kind=kind, seed=0)
     split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
     recipe = replace(Recipe(epochs=1), **changes)

@@ -16,6 +16,7 @@ from bnt.nn.biased_attention import BiasedLayer, pair_kinds
 from bnt.nn.bins import Bins
 
 SMALL = {"width": 16, "n_heads": 4, "ffn": 12, "n_bins": 6}
+QUIET = {"attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def test_biased_attention_passes_gradcheck():
 
 
 def test_gradients_with_dropout_are_those_of_the_plain_computation():
-    layer = BiasedLayer(8, 2, 16, p=0.3).double()
+    layer = BiasedLayer(8, 2, 16, attention_dropout=0.3).double()
     kinds = pair_kinds(torch.randint(4, (1, 5, 5)), 4)
     z = torch.randn(1, 6, 8, dtype=torch.float64, requires_grad=True)
     table = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
@@ -74,6 +75,18 @@ def test_gradients_with_dropout_are_those_of_the_plain_computation():
         both.append((out, *torch.autograd.grad(out.square().sum(), (z, table))))
     for a, b in zip(*both):
         torch.testing.assert_close(a, b)
+
+
+def test_dropout_is_that_of_the_published_base_model():
+    # microsoft/Graphormer, graphormer_base: dropout 0, attention dropout 0.1, activation dropout 0.1.
+    (layer,) = create_model("graphormer", 9, **SMALL).layers
+    assert (layer.p_attention, layer.p_hidden, layer.p_branch) == (0.1, 0.1, 0.0)
+    quiet = create_model("graphormer", 9, **SMALL, attention_dropout=0.0, activation_dropout=0.0)
+    x = torch.randn(2, 9, 9)
+    assert torch.equal(quiet.train()(x).logits, quiet(x).logits)  # neither embeddings nor branches are dropped
+    for option in ("dropout", "attention_dropout", "activation_dropout"):
+        net = create_model("graphormer", 9, **SMALL, **{**QUIET, option: 0.5}).train()
+        assert not torch.equal(net(x).logits, net(x).logits), option
 
 
 def test_kinds_of_pairs_tell_the_token_and_a_node_itself_apart():

@@ -15,7 +15,7 @@ from bnt.errors import BadInput
 from bnt.training.averaging import AveragedWeights
 from bnt.training.mixup import Batch, mixup
 from bnt.training.recipe import RECIPES, Recipe, find_recipe
-from bnt.training.schedule import learning_rate
+from bnt.training.schedule import halved_rate, learning_rate
 
 
 def test_schedule_starts_just_below_lr_and_ends_exactly_at_lr_end():
@@ -133,13 +133,13 @@ def test_small_cohorts_get_the_epochs_that_make_the_steps():
     assert find_recipe("default", epochs=3).for_steps(1).epochs == 3
 
 
-def test_models_may_set_fields_of_the_default_recipe_only():
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_takes_the_training_of_a_models_row_and_ours_its_budget_too(recipe):
     from bnt.models import CATALOG
 
     for entry in CATALOG:
-        own = find_recipe("default", entry.name)
-        assert all(getattr(own, name) == value for name, value in entry.training.items())
-        assert find_recipe("released", entry.name) == RECIPES["released"]
+        budget = entry.budget if recipe in ("default", "best") else {}
+        assert find_recipe(recipe, entry.name) == replace(RECIPES[recipe], **{**entry.training, **budget})
 
 
 @pytest.mark.parametrize(("field", "value"), [("epochs", "abc"), ("lr", "fast"), ("refit", 1), ("epochs", 2.5)])
@@ -154,3 +154,25 @@ def test_recipe_fields_of_another_type_are_refused_in_a_sentence(field, value):
 def test_words_and_numbers_that_mean_nothing_are_refused(wrong):
     with pytest.raises(BadInput, match=next(iter(wrong))):
         find_recipe("default", **wrong)
+
+
+def test_halved_rate_follows_the_published_step_schedule():
+    # xxlya/BrainGNN_Pytorch steps torch's StepLR(20, 0.5) before each epoch, so that epoch 20 is halved already.
+    adam = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(adam, 20, 0.5)
+    for epoch in range(1, 101):
+        adam.step()
+        schedule.step()
+        assert halved_rate(epoch, 0.01, 20) == pytest.approx(adam.param_groups[0]["lr"])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_models_keep_their_published_rates_in_every_recipe(recipe):
+    # facts.md 6.9 and 6.10
+    gnn, dgm = find_recipe(recipe, "brainnetgnn"), find_recipe(recipe, "dgm")
+    assert (gnn.lr, gnn.mixup, gnn.reduction) == (5e-4, 0.0, "mean")
+    assert (dgm.lr, dgm.mixup, dgm.reduction) == (1e-2, 0.0, "mean")
+    for name in ("brainnetgnn", "dgm", "fbnetgen"):
+        assert find_recipe(recipe, name) == find_recipe(recipe, f"{name}-released")
+    # What is our budget for bnt does not change the paper's and the authors' recipes.
+    assert (find_recipe(recipe, "bnt") == RECIPES[recipe]) == (recipe in ("paper", "released"))

@@ -177,7 +177,7 @@ def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
     import torch
     import torch.nn.functional as F
 
-    from bnt.models import create_model, find_entry
+    from bnt.models import create_model, find_entry, model_options
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -187,12 +187,15 @@ def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
     first.step()
     baseline = peak_mb()
 
-    options = {"n_volumes": VOLUMES} if find_entry(name).needs_series else {}
+    options = {"n_volumes": VOLUMES} if "n_volumes" in model_options(name) else {}
     model = create_model(name, n_rois, 2, **options)
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
     series = torch.randn(batch, VOLUMES, n_rois) + torch.randn(batch, VOLUMES, 1)
     series = (series - series.mean(1, keepdim=True)) / series.std(1, correction=0, keepdim=True)
     x = series.mT @ series / VOLUMES  # correlations (B, V, V)
+    given = None
+    if find_entry(name).needs_series:
+        given = series if options else x  # partial correlations of series have the shape of correlations
     target = F.one_hot(torch.arange(batch) % 2, 2).float()
     prepare = getattr(model, "prepare", None)
     if prepare is not None:
@@ -201,7 +204,7 @@ def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
 
     def step() -> float:
         started = time.perf_counter()
-        out = model(x, series=series if options else None, target=target)
+        out = model(x, series=given, target=target)
         loss = F.cross_entropy(out.logits, target, reduction="sum")
         if out.loss is not None:
             loss = loss + out.loss

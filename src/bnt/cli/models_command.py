@@ -87,8 +87,9 @@ def describe_model(name: str, n_rois: int) -> None:
     )
     for option, default in model_options(name).items():
         print(f"  {option} = {default!r}")
-    if entry.training:
-        print("\nIts own fields of the default recipe (set others with --change NAME=VALUE):")
-        print("  " + ", ".join(f"{field} = {value!r}" for field, value in entry.training.items()))
+    for fields, where in ((entry.training, "every recipe"), (entry.budget, "the recipes default and best")):
+        if fields:
+            print(f"\nIts own fields of {where} (set others with --change NAME=VALUE):")
+            print("  " + ", ".join(f"{field} = {value!r}" for field, value in fields.items()))
     if entry.family == "network":
         print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")

@@ -15,7 +15,8 @@ class BNT(GraphTransformer):
     Section 3 of the paper:
 
     - Z^0 = X: the features of node i are row i of the connectome.
-    - Equation 1: Z^l, multi-head self-attention with feed-forward network, residuals and post-norm.
+    - Equation 1: Z^l, multi-head self-attention. Printed are the attention's products alone; as in the released code
+      the layer here is a Transformer's, with biases, a feed-forward network, residuals and post-norm.
     - Equation 2: P = softmax(Z^L E^T) over K clusters, and Z_G = P^T Z^L.
     - Equation 3: E, the Gram-Schmidt process on a Xavier-uniform draw, frozen.
     - Each cluster to 8 numbers, then 8K - 256 - 32 - C (the released code; the paper does not say).
@@ -28,6 +29,8 @@ class BNT(GraphTransformer):
         C; 1 for regression.
     n_layers, n_heads, ffn, dropout
         The encoder's depth, heads, hidden units and dropout.
+    attention_only : bool
+        Equation 1 to the letter: no biases, feed-forward network (``ffn`` is unused), residual or norm.
     n_clusters : int
         K. 10 is the best of the paper's ablation; its main table must have used 100, the released value.
     assignment, hidden_mlp, centres, frozen, normalise_first, dec_weight
@@ -52,6 +55,7 @@ class BNT(GraphTransformer):
         n_heads: int = 4,
         ffn: int = 1024,
         dropout: float = 0.1,
+        attention_only: bool = False,
         n_clusters: int = 10,
         assignment: str = "softmax",
         hidden_mlp: bool = False,
@@ -89,4 +93,5 @@ class BNT(GraphTransformer):
             extra_width=extra_width,
             readout=readout,
             readout_options=options,
+            attention_only=attention_only,
         )

@@ -13,6 +13,7 @@ from bnt.nn.inputs import check_connectomes, check_series
 from bnt.nn.series_encoders import ConvEncoder, GruEncoder, embedding_graph
 
 ENCODERS = {"gru": GruEncoder, "cnn": ConvEncoder}
+LONG_SCAN = 512  # volumes from which on the CNN is the default, as the paper's size for ABCD has it
 
 
 class FBNetGen(nn.Module):
@@ -22,7 +23,8 @@ class FBNetGen(nn.Module):
 
     - Encoder: each ROI's series to E numbers, by a bidirectional GRU over windows or by a 1-D CNN.
     - Graph: A = H H^T with H the embeddings after a softmax over E; entries lie in (0, 1].
-    - Predictor: three rounds of X <- f_l(A X) starting from connection profiles, with f_1 = Linear V, LeakyReLU,
+    - Predictor: three rounds of X <- f_l(X + (D^-1 A - 1 / V) X) starting from connection profiles, with D the row
+      sums of A, f_1 = Linear V, LeakyReLU,
       Linear V, batch norm; f_2 = Linear V, LeakyReLU, batch norm; f_3 = Linear 64, LeakyReLU, Linear 8, LeakyReLU,
       batch norm a ROI. Then 8V - 256 - 32 - C.
     - Loss: cross-entropy, a group loss (graphs of a class near their mean, means of classes apart) and a sparsity
@@ -36,12 +38,13 @@ class FBNetGen(nn.Module):
         C; 1 for regression.
     n_volumes : int
         T, volumes of each series that are read.
-    encoder : {"gru", "cnn"}
-        The encoder of series.
+    encoder : {"auto", "gru", "cnn"}
+        The encoder of series; ``auto`` is the CNN from 512 volumes on and the GRU below.
     hidden : int
-        E. The comparison of Kan 2022 searched 8, 12 and 16.
+        E. The comparison of Kan 2022 searched 8, 12 and 16. 0 is 8 for the CNN on 512 volumes or more, otherwise 16.
     window : int
-        Volumes a step of the GRU reads, or kernel of the CNN's first convolution.
+        Volumes a step of the GRU reads, or kernel of the CNN's first convolution. 0 is 8 for the CNN on 512 volumes or
+        more, otherwise 4.
     group_weight, sparsity_weight : float
         Weights of the auxiliary losses.
     released : bool
@@ -53,8 +56,11 @@ class FBNetGen(nn.Module):
 
     - ``released=True``: the published contraction multiplies each node's features by its own row sum of A, so that
       nodes never hear of each other; and the GRU's output is read at the last window, where the backward direction
-      has seen one window. The default is the A X of the paper's equation, and the last state of each direction.
-    - Whether the default scores higher or lower than the published form has not been settled by a study.
+      has seen one window. The default takes the last state of each direction.
+    - The A X of the paper's equation alone cannot be trained: ROIs have almost the same embedding and A is 1 / E
+      everywhere (SD 3e-5 at the start), so that every ROI gets the same vector. In the default, without a parameter
+      more, embeddings are standardised over the ROIs of a scan before the softmax, and a node keeps its own features
+      and hears how the mean that A weighs differs from the plain mean of all nodes: (D^-1 A - 1 / V) X beside X.
     - Training gives a random window of T volumes of each scan, evaluation the first one, each ROI standardised
       within it; the published code takes the first 100 volumes and standardises by the mean and SD of the whole
       data set.
@@ -81,18 +87,22 @@ class FBNetGen(nn.Module):
         n_classes: int = 2,
         *,
         n_volumes: int = 100,
-        encoder: str = "gru",
-        hidden: int = 16,
-        window: int = 4,
+        encoder: str = "auto",
+        hidden: int = 0,
+        window: int = 0,
         group_weight: float = 0.5,
         sparsity_weight: float = 5e-5,
         released: bool = False,
     ) -> None:
         super().__init__()
+        if encoder == "auto":
+            encoder = "cnn" if n_volumes >= LONG_SCAN else "gru"
         if encoder not in ENCODERS:
-            raise BadInput(f"encoder is {encoder!r}; it can be {', '.join(ENCODERS)}.")
-        if hidden < 1:
-            raise BadInput(f"hidden is {hidden}; an embedding has at least one number.")
+            raise BadInput(f"encoder is {encoder!r}; it can be auto, {', '.join(ENCODERS)}.")
+        if hidden < 0 or window < 0:
+            raise BadInput(f"hidden is {hidden} and window {window}; give numbers above 0, or 0 for the default.")
+        long = encoder == "cnn" and n_volumes >= LONG_SCAN
+        hidden, window = hidden or (8 if long else 16), window or (8 if long else 4)
         self.n_rois, self.n_classes, self.n_volumes, self.released = n_rois, n_classes, n_volumes, released
         self.group_weight, self.sparsity_weight = group_weight, sparsity_weight
         self.encoder = ENCODERS[encoder](n_volumes, window, hidden, released)
@@ -124,7 +134,8 @@ class FBNetGen(nn.Module):
             Whether to return the generated graph as attention, (B, 1, V, V).
         """
         check_connectomes(x, self.n_rois)
-        graph = embedding_graph(self.encoder(check_series(series, len(x), self.n_volumes, self.n_rois)))  # (B, V, V)
+        embeddings = self.encoder(check_series(series, len(x), self.n_volumes, self.n_rois))  # (B, V, E)
+        graph = embedding_graph(embeddings if self.released else over_rois(embeddings))  # (B, V, V)
         z = self.round1(self._pass(graph, x))
         z = self.norm1(z.flatten(0, 1)).view_as(z)  # a channel a feature, over subjects and ROIs
         z = self.round2(self._pass(graph, z))
@@ -134,11 +145,18 @@ class FBNetGen(nn.Module):
         return Output(self.head(z.flatten(1)), loss, (graph[:, None],) if explain else ())
 
     def _pass(self, graph: Tensor, z: Tensor) -> Tensor:
-        return graph.sum(-1, keepdim=True) * z if self.released else graph @ z
+        strength = graph.sum(-1, keepdim=True)  # (B, V, 1)
+        return strength * z if self.released else z + graph @ z / strength - z.mean(1, keepdim=True)
 
     def _loss(self, graph: Tensor, target: Tensor) -> Tensor:
         loss = self.sparsity_weight * graph.sum()  # entries are positive: the sum is the L1 norm
         return loss + self.group_weight * group_loss(graph, target) if self.n_classes > 1 else loss
+
+
+def over_rois(embeddings: Tensor) -> Tensor:
+    """Return embeddings (B, V, E) standardised over the ROIs of each scan; those that do not vary become 0."""
+    centred = embeddings - embeddings.mean(1, keepdim=True)
+    return centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
 
 
 def group_loss(graph: Tensor, target: Tensor) -> Tensor:

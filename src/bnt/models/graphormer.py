@@ -79,8 +79,11 @@ class Graphormer(nn.Module):
         The paper searched 1 and 2.
     width : int
         d; the paper searched 256 and 512.
-    n_heads, ffn, dropout
-        Heads, hidden units and dropout of a layer.
+    n_heads, ffn
+        Heads and hidden units of a layer.
+    dropout, attention_dropout, activation_dropout : float
+        Dropout of embeddings and both branches of a layer, of attention weights, and of hidden units: 0, 0.1 and 0.1,
+        as in the public code's base model.
     n_bins : int
         Bins of connectivity, of equal share in the training part once :meth:`prepare` was called.
     columns : bool
@@ -112,7 +115,9 @@ class Graphormer(nn.Module):
         width: int = 256,
         n_heads: int = 32,
         ffn: int = 768,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.1,
+        activation_dropout: float = 0.1,
         n_bins: int = 200,
         columns: bool = True,
         density: float = 0.1,
@@ -121,6 +126,8 @@ class Graphormer(nn.Module):
     ) -> None:
         super().__init__()
         check_probability("dropout", dropout)
+        check_probability("attention_dropout", attention_dropout)
+        check_probability("activation_dropout", activation_dropout)
         check_positive(n_layers=n_layers, width=width, ffn=ffn)
         check_heads("n_heads", n_heads, width)
         if n_bins < 2:
@@ -133,7 +140,8 @@ class Graphormer(nn.Module):
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.norm = nn.LayerNorm(width)
         self.bias = nn.Embedding(n_bins + 2, n_heads)  # edges by bin, the graph token, a node and itself
-        self.layers = nn.ModuleList(BiasedLayer(width, n_heads, ffn, dropout) for _ in range(n_layers))
+        rates = (attention_dropout, activation_dropout, dropout)
+        self.layers = nn.ModuleList(BiasedLayer(width, n_heads, ffn, *rates) for _ in range(n_layers))
         self.apply(_draw)
         nn.init.normal_(self.token, std=0.02)
         self.readout = create_readout(readout, n_rois, width, **(readout_options or {}))

@@ -27,23 +27,26 @@ class MultiHeadAttention(nn.Module):
         M; has to divide the width.
     p : float
         Dropout of the attention weights.
+    bias : bool
+        Whether projections have biases.
 
     Notes
     -----
     The paper writes W Z, which would mix nodes; Z W is meant and done here.
     """
 
-    def __init__(self, width: int, n_heads: int, p: float = 0.1) -> None:
+    def __init__(self, width: int, n_heads: int, p: float = 0.1, bias: bool = True) -> None:
         super().__init__()
         if n_heads < 1 or width % n_heads:
             fitting = ", ".join(str(m) for m in range(1, min(width, 16) + 1) if width % m == 0)
             raise BadInput(f"n_heads is {n_heads}, which does not divide the width {width} of a node; use {fitting}.")
         self.width, self.n_heads, self.p = width, n_heads, p
         self.in_proj_weight = nn.Parameter(torch.empty(3 * width, width))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * width))
-        self.out_proj = nn.Linear(width, width)
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * width)) if bias else None
+        self.out_proj = nn.Linear(width, width, bias=bias)
         nn.init.xavier_uniform_(self.in_proj_weight)
-        nn.init.zeros_(self.out_proj.bias)
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return the new embeddings (B, V, D) and, if asked to explain, the weights (B, M, V, V) before dropout."""

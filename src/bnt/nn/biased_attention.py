@@ -84,14 +84,23 @@ class BiasedLayer(nn.Module):
     ----------
     width, n_heads, ffn : int
         d, heads and hidden units.
-    p : float
-        Dropout of attention weights, hidden units and both branches.
+    attention_dropout, activation_dropout, branch_dropout : float
+        Dropout of attention weights, of hidden units, and of both branches before they are added.
     """
 
-    def __init__(self, width: int, n_heads: int, ffn: int, p: float = 0.1) -> None:
+    def __init__(
+        self,
+        width: int,
+        n_heads: int,
+        ffn: int,
+        attention_dropout: float = 0.1,
+        activation_dropout: float = 0.1,
+        branch_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         check_heads("n_heads", n_heads, width)
-        self.n_heads, self.p = n_heads, p
+        self.n_heads = n_heads
+        self.p_attention, self.p_hidden, self.p_branch = attention_dropout, activation_dropout, branch_dropout
         self.packed = nn.Linear(width, 3 * width)  # queries, keys, values
         self.out = nn.Linear(width, width)
         self.norm1 = nn.LayerNorm(width)
@@ -114,9 +123,9 @@ class BiasedLayer(nn.Module):
             Whether to return the attention.
         """
         mixed, weights = self.attend(z, table, kinds, explain)
-        z = self.norm1(z + dropout(mixed, self.p, self.training))
-        hidden = dropout(F.gelu(self.linear1(z)), self.p, self.training)
-        return self.norm2(z + dropout(self.linear2(hidden), self.p, self.training)), weights
+        z = self.norm1(z + dropout(mixed, self.p_branch, self.training))
+        hidden = dropout(F.gelu(self.linear1(z)), self.p_hidden, self.training)
+        return self.norm2(z + dropout(self.linear2(hidden), self.p_branch, self.training)), weights
 
     def attend(self, z: Tensor, table: Tensor, kinds: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return the output of the attention (B, N, d) and, if asked to explain, its weights before dropout."""
@@ -126,7 +135,7 @@ class BiasedLayer(nn.Module):
         weights = None
         if explain or z.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             weights = (q @ k.mT + biases(table, kinds)).softmax(-1)
-            mixed = dropout(weights, self.p, self.training) @ value  # (B, M, N, d / M)
+            mixed = dropout(weights, self.p_attention, self.training) @ value  # (B, M, N, d / M)
         else:
-            mixed = _Attend.apply(q, k, value, table, kinds, self.p if self.training else 0.0)
+            mixed = _Attend.apply(q, k, value, table, kinds, self.p_attention if self.training else 0.0)
         return self.out(mixed.transpose(1, 2).reshape(b, n, d)), weights if explain else None

@@ -18,7 +18,10 @@ class DenseGAT(nn.Module):
 
     - ``edge_weighted``: alpha_ij w_ij h_j,
     - ``node_concat``: M [h_i, alpha_ij h_j] + m,
-    - ``node_edge_concat``: M [h_i, alpha_ij h_j, w_ij] + m.
+    - ``node_edge_concat``: M [h_i, alpha_ij h_j, w_ij] + m,
+
+    where w_ii is the mean of the other w_ij: what PyTorch Geometric gives the loops that it adds in place of the
+    graph's own.
 
     Messages are linear, so that with M = [M1, M2, m3] their sum over senders is
     ``V M1 h_i + M2 (alpha h)_i + m3 sum_j w_ij + V m``: products of (V, V) and (V, h) matrices.
@@ -55,11 +58,19 @@ class DenseGAT(nn.Module):
         of = (h * self.sender[:, None]).sum(-1)
         alpha = F.leaky_relu(to[..., None] + of[..., None, :], 0.2).softmax(-1)  # (B, M, V, V)
         if self.concat is None:
-            summed = (alpha * edges[:, None]) @ h
+            summed = (alpha * mean_loops(edges)[:, None]) @ h
         else:
             own, mixed = self.concat.weight[:, : self.width], self.concat.weight[:, self.width : 2 * self.width]
             summed = F.linear(h, v * own, v * self.concat.bias) + F.linear(alpha @ h, mixed)
             if self.message == "node_edge_concat":
-                strength = edges.sum(-1)[:, None, :, None]  # (B, 1, V, 1)
+                strength = mean_loops(edges).sum(-1)[:, None, :, None]  # (B, 1, V, 1)
                 summed = summed + strength * self.concat.weight[:, -1]
         return summed.transpose(1, 2).reshape(b, v, -1) + self.bias, alpha
+
+
+def mean_loops(edges: Tensor) -> Tensor:
+    """Return edge weights (B, V, V) with the mean of the other weights of its row in each place of the diagonal."""
+    loops = torch.eye(edges.shape[-1], dtype=torch.bool, device=edges.device)
+    others = edges.masked_fill(loops, 0.0)
+    mean = others.sum(-1, keepdim=True) / max(edges.shape[-1] - 1, 1)
+    return torch.where(loops, mean, others)

@@ -45,11 +45,33 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """L encoder layers, one after the other."""
+    """L layers, one after the other.
 
-    def __init__(self, width: int, n_layers: int = 2, n_heads: int = 4, ffn: int = 1024, p: float = 0.1) -> None:
+    Parameters
+    ----------
+    width, n_layers, n_heads, ffn, p
+        L, and see :class:`EncoderLayer`.
+    attention_only : bool
+        Layers of attention without biases and nothing else, as the paper's equation 1 is printed; ``ffn`` is unused.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        n_layers: int = 2,
+        n_heads: int = 4,
+        ffn: int = 1024,
+        p: float = 0.1,
+        attention_only: bool = False,
+    ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(width, n_heads, ffn, p) for _ in range(n_layers))
+
+        def layer() -> nn.Module:
+            if attention_only:
+                return MultiHeadAttention(width, n_heads, p, bias=False)
+            return EncoderLayer(width, n_heads, ffn, p)
+
+        self.layers = nn.ModuleList(layer() for _ in range(n_layers))
 
     def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return Z^L (B, V, D) and the attention of each layer, an empty tuple unless asked to explain."""

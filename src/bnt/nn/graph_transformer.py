@@ -29,7 +29,7 @@ class GraphTransformer(nn.Module):
     ----------
     n_rois, n_classes : int
         V and C; one class means regression.
-    n_layers, n_heads, ffn, dropout
+    n_layers, n_heads, ffn, dropout, attention_only
         See :class:`bnt.nn.Encoder`.
     node_features, extra_width
         See :class:`bnt.nn.NodeFeatures`.
@@ -52,6 +52,7 @@ class GraphTransformer(nn.Module):
         extra_width: int | None,
         readout: str,
         readout_options: dict[str, Any] | None = None,
+        attention_only: bool = False,
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
@@ -60,7 +61,7 @@ class GraphTransformer(nn.Module):
             raise BadInput(f"n_layers is {n_layers} and ffn is {ffn}; both have to be at least 1.")
         self.n_rois = n_rois
         self.features = NodeFeatures(node_features, n_rois, n_heads, extra_width)
-        self.encoder = Encoder(self.features.width, n_layers, n_heads, ffn, dropout)
+        self.encoder = Encoder(self.features.width, n_layers, n_heads, ffn, dropout, attention_only)
         self.readout = create_readout(readout, n_rois, self.features.width, **(readout_options or {}))
         self.head = Head(self.readout.out_features, n_classes)
 

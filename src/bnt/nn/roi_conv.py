@@ -70,20 +70,3 @@ def two_hops(adjacency: Tensor) -> Tensor:
     eye = torch.eye(adjacency.shape[-1], dtype=adjacency.dtype, device=adjacency.device)
     walks = adjacency + eye
     return (walks @ walks) * (1 - eye)
-
-
-@torch.no_grad()
-def partial_correlations(x: Tensor, shrinkage: float = 0.1) -> Tensor:
-    """Return partial correlations (B, V, V) with a zero diagonal, from correlations or their Fisher z.
-
-    A matrix whose diagonal is zero is taken for Fisher z, as cohorts of that kind are written. The correlations are
-    shrunk towards the identity, because scans with fewer volumes than ROIs have singular ones.
-    """
-    diagonal = x.diagonal(dim1=-2, dim2=-1)
-    fisher = (diagonal == 0).all(-1)[:, None, None]
-    eye = torch.eye(x.shape[-1], dtype=torch.bool, device=x.device)
-    correlations = torch.where(fisher, x.tanh(), x.clamp(-1, 1)) * (1 - shrinkage)
-    precision = torch.linalg.inv(correlations.masked_fill(eye, 1.0))
-    scale = precision.diagonal(dim1=-2, dim2=-1).abs().clamp_min(1e-6).rsqrt()
-    partial = -precision * scale[:, :, None] * scale[:, None, :]
-    return partial.masked_fill(eye, 0.0)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from bnt.cohort import Cohort
 from bnt.cohort.series import Series
+from bnt.cohort.triangle import square_tensor
+from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.training.mixup import Batch
 
@@ -30,9 +32,10 @@ class Batches:
         Which subjects.
     targets : Tensor, (len(rows), C)
     weights : Tensor, (len(rows),), optional
-    window : int
+    window : int or str
         Volumes of each series given to the model; 0 gives none. In training a random window of each
-        scan, otherwise its first one; each ROI is standardised within the window.
+        scan, otherwise its first one; each ROI is standardised within the window. A kind of connectivity, such as
+        ``partial``, gives matrices (B, V, V) of that kind instead, computed once from the whole series.
     """
 
     def __init__(
@@ -42,23 +45,27 @@ class Batches:
         targets: Tensor,
         weights: Tensor | None = None,
         *,
-        window: int = 0,
+        window: int | str = 0,
         device: str = "cpu",
         resident_bytes: int = RESIDENT_BYTES,
     ) -> None:
-        self.cohort, self.rows, self.window, self.device = cohort, np.asarray(rows), window, device
+        self.cohort, self.rows, self.device = cohort, np.asarray(rows), device
+        self.window = 0 if isinstance(window, str) else window
         self.targets = targets.to(device)
         self.weights = None if weights is None else weights.to(device)
         self.series: Series | None = None
+        self._of_series: Tensor | None = None
         if window:
             if cohort.timeseries is None:
                 raise BadInput("This model reads time series and the cohort has none: import one that has series.")
             self.series = cohort.timeseries.select(self.rows)
-            short = np.flatnonzero(self.series.lengths < window)
+            if isinstance(window, str):
+                self._of_series = torch.from_numpy(connectomes(self.series, window))  # (n, V(V-1)/2)
+            short = np.flatnonzero(self.series.lengths < self.window)
             if short.size:
                 raise BadInput(
                     f"{cohort.ids[self.rows[short[0]]]} has {self.series.lengths[short[0]]} volumes and the model "
-                    f"reads {window}: set n_volumes to the shortest series."
+                    f"reads {self.window}: set n_volumes to the shortest series."
                 )
         size = 4 * len(self.rows) * cohort.n_rois**2
         self._resident = cohort.batch(self.rows, device) if size <= resident_bytes else None
@@ -74,6 +81,8 @@ class Batches:
     def _windows(self, positions: Tensor, starts: Tensor | None) -> Tensor | None:
         if self.series is None:
             return None
+        if self._of_series is not None:
+            return square_tensor(self._of_series[positions].to(self.device), 1.0)
         cut = []
         for i, position in enumerate(positions.tolist()):
             start = 0 if starts is None else int(starts[i])
@@ -84,7 +93,7 @@ class Batches:
 
     def _starts(self, positions: Tensor) -> Tensor | None:
         """Draw where each subject's window begins."""
-        if self.series is None:
+        if self.series is None or self._of_series is not None:
             return None
         free = torch.from_numpy(self.series.lengths[positions.numpy()] - self.window + 1)
         return (torch.rand(len(positions)) * free).long()

@@ -36,6 +36,11 @@ class CentredInputs(nn.Module):
         """Volumes that the network reads of each series; 0 if none."""
         return int(getattr(self.model, "n_volumes", 0))
 
+    @property
+    def series_kind(self) -> str:
+        """Kind of connectivity that the network reads of each series; none if empty."""
+        return str(getattr(self.model, "series_kind", ""))
+
     @torch.no_grad()
     def learn(self, source: Source) -> None:
         """Take mean and SD from the training matrices, in float64, a batch at a time."""

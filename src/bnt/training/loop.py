@@ -17,7 +17,7 @@ from bnt.training.batches import Batches
 from bnt.training.checkpoint import Checkpoint
 from bnt.training.mixup import mixup
 from bnt.training.recipe import Recipe
-from bnt.training.schedule import learning_rate
+from bnt.training.schedule import halved_rate, learning_rate
 from bnt.training.state import TrainState
 from bnt.training.task import Task
 
@@ -76,6 +76,8 @@ def fit(
         for batch in train.shuffled(recipe.batch_size, recipe.drop_last):
             state.step += 1
             rate = learning_rate(state.step, n_steps, recipe.lr, recipe.lr_end, recipe.warmup)
+            if recipe.halve_every:
+                rate = halved_rate(state.epoch + 1, recipe.lr, recipe.halve_every)
             for group in state.optimiser.param_groups:
                 group["lr"] = rate
             if recipe.mixup:

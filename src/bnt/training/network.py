@@ -24,17 +24,24 @@ Lines = list[dict[str, Any]]
 EpochWatcher = Callable[[str, dict[str, Any]], None]
 
 
-def window_of(model: nn.Module) -> int:
-    """Return how many volumes of each series a model reads; 0 if none."""
-    return int(getattr(model, "n_volumes", 0))
+LONG_SCAN = 512  # volumes: what the paper reads of ABCD, as 100 of ABIDE
+
+
+def window_of(model: nn.Module) -> int | str:
+    """Return how many volumes of each series a model reads, 0 if none, or the kind of connectivity that it reads."""
+    return getattr(model, "series_kind", "") or int(getattr(model, "n_volumes", 0))
 
 
 def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, without those left unset, and a series model's window cut to the shortest scan."""
+    """Return the options, without those left unset, and what a series model reads of each scan.
+
+    It reads 512 volumes where every scan has as many; otherwise what the model says, cut to the shortest scan.
+    """
     options = {name: value for name, value in options.items() if value is not None}
     if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
-        default = int(model_options(name)["n_volumes"])
-        options["n_volumes"] = min(default, int(cohort.timeseries.lengths.min()))
+        default, shortest = model_options(name).get("n_volumes"), int(cohort.timeseries.lengths.min())
+        if default is not None:
+            options["n_volumes"] = LONG_SCAN if shortest >= LONG_SCAN else min(int(default), shortest)
     return options
 
 
@@ -78,7 +85,7 @@ class NetworkRun:
         """Make an untrained network of this run."""
         return build(self.config)
 
-    def batches(self, rows: np.ndarray, window: int) -> Batches:
+    def batches(self, rows: np.ndarray, window: int | str) -> Batches:
         """Return the subjects of ``rows`` as batches."""
         weights = None
         if self.sample_weights is not None:
@@ -180,7 +187,7 @@ class NetworkRun:
             each.append(self.config.task.predictions(logits_of(model, batches)))
         return np.mean(each, axis=0)
 
-    def batches_to_predict(self, rows: np.ndarray, window: int) -> Batches:
+    def batches_to_predict(self, rows: np.ndarray, window: int | str) -> Batches:
         """Return subjects without labels as batches."""
         empty = torch.zeros(len(rows), self.config.task.n_outputs)
         return Batches(self.cohort, rows, empty, window=window, device=self.config.device)

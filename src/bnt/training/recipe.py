@@ -29,6 +29,8 @@ class Recipe:
         ceil(n / batch_size) steps per epoch even where the last batch is left out.
     weight_decay, decoupled
         L2 as the paper (Adam), or decoupled from the gradient (AdamW).
+    halve_every
+        Halve the learning rate every so many epochs in place of the cosine; 0 is off.
     reduction
         Whether the loss of a batch is the mean or, as in the released code, the sum over subjects.
     mixup
@@ -60,6 +62,7 @@ class Recipe:
     count_dropped: bool = False
     weight_decay: float = 1e-4
     decoupled: bool = False
+    halve_every: int = 0
     reduction: Literal["mean", "sum"] = "mean"
     mixup: float = 0.0
     label_smoothing: float = 0.0
@@ -77,7 +80,7 @@ class Recipe:
             words = get_args(kind)
             if words and getattr(self, name) not in words:
                 raise BadInput(f"Recipe: {name} is {getattr(self, name)!r}, it must be one of {', '.join(words)}.")
-        for name in ("min_steps", "horizon", "patience"):
+        for name in ("min_steps", "horizon", "patience", "halve_every"):
             if getattr(self, name) < 0:
                 raise BadInput(f"Recipe: {name} is {getattr(self, name)}, it must not be negative.")
         for name in ("epochs", "batch_size", "n_members", "smooth"):
@@ -130,7 +133,8 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     name : str
         ``paper``, ``released``, ``default`` or ``best``.
     model : str, optional
-        For whom: ``default`` and ``best`` take the fields that the model's entry in the catalogue sets.
+        For whom: the fields that its entry in the catalogue sets go on top of the recipe's (``training`` in every
+        recipe, ``budget`` in ``default`` and ``best``).
     **changes
         Fields of :class:`Recipe` to set; None leaves a field as the recipe has it.
     """
@@ -146,5 +150,8 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
         check_value(f"Recipe: {change}", getattr(RECIPES[name], change), value)
     if changes.get("epochs") is not None:
         changes.setdefault("min_steps", 0)  # a number of epochs that was asked for is the number of epochs
-    own = dict(find_entry(model).training) if model is not None and name in ("default", "best") else {}
+    own: dict[str, Any] = {}
+    if model is not None:
+        entry = find_entry(model)
+        own = {**entry.training, **(entry.budget if name in ("default", "best") else {})}
     return replace(RECIPES[name], **{**own, **{k: v for k, v in changes.items() if v is not None}})

@@ -15,3 +15,8 @@ def learning_rate(step: int, n_steps: int, lr: float, lr_end: float, warmup: flo
         return lr * step / rising
     share = (step - rising) / max(n_steps - rising, 1)
     return lr_end + (lr - lr_end) * (1 + cos(pi * share)) / 2
+
+
+def halved_rate(epoch: int, lr: float, every: int) -> float:
+    """Return the rate of ``epoch`` = 1, 2, ...: ``lr``, halved in each epoch that ``every`` divides."""
+    return lr * 0.5 ** (epoch // every)
