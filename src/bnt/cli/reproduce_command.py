@@ -43,7 +43,8 @@ class Options:
     """Who is trained, selected and tested on: paper (site-stratified, repaired), released (the authors' splitter),
     leave-one-site-out, kfold, random, or a table of splits."""
     preset: Literal["quick", "standard", "full"] = "standard"
-    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe. full: 20 splits, the paper's recipe, 200 epochs."""
+    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe, for every network up to 40 epochs, stopped after 10
+    without a better smoothed validation AUROC. full: 20 splits, the paper's recipe, 200 epochs."""
     splits: int | None = None
     """How many splits, in place of the preset's."""
     epochs: int | None = None
@@ -51,7 +52,7 @@ class Options:
     label: str = "diagnosis"
     """Column of participants.tsv to predict."""
     only: tuple[str, ...] = ()
-    """Only these rows of a table, by model or variant, for example bnt bnt-released svm."""
+    """Only these rows of a table, by model or variant, for example fbnetgen fbnetgen-released svm."""
     model: Literal["bnt", "bnt-released"] = "bnt"
     """The model of figure3a, figure3b, figure4 and difference: as the equations read, or as the authors' code."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()

@@ -26,17 +26,19 @@ from bnt.training.run import check_device
 
 @dataclass(frozen=True)
 class Preset:
-    """A budget: how many splits, which recipe, and how many epochs where it is not the recipe's own."""
+    """A budget: how many splits, which recipe, and what it sets for every network alike, whatever its own row says."""
 
     splits: int
     recipe: str
-    epochs: int | None = None
+    settings: Mapping[str, Any]
 
 
+# Fixed before the tables were made, the same for every network: up to 40 epochs, less where validation stands still.
+STOPPING = {"epochs": 40, "patience": 10, "select": "smoothed"}
 PRESETS = {
-    "quick": Preset(2, "default", 8),
-    "standard": Preset(5, "default"),
-    "full": Preset(20, "paper", 200),
+    "quick": Preset(2, "default", {"epochs": 8}),
+    "standard": Preset(5, "default", STOPPING),
+    "full": Preset(20, "paper", {"epochs": 200}),
 }
 FRACTIONS = tuple(i / 10 for i in range(1, 11))
 
@@ -128,9 +130,14 @@ class Plan:
         return self.recipe_for(None)
 
     def recipe_for(self, model: str | None) -> Recipe:
-        """Return the recipe of one model."""
-        changes = {"epochs": self.epochs or PRESETS[self.preset].epochs, **self.changes}
-        return find_recipe(self.recipe_name, model, **changes)
+        """Return the recipe of one model: its catalogue row, then the preset, then what was asked for."""
+        changes = dict(PRESETS[self.preset].settings)
+        if self.preset == "standard":  # small cohorts still make the steps that the model needs
+            changes["min_steps"] = find_recipe(self.recipe_name, model).min_steps
+        asked = {**({"epochs": self.epochs} if self.epochs else {}), **self.changes}
+        if "epochs" in asked:
+            changes.pop("min_steps", None)
+        return find_recipe(self.recipe_name, model, **{**changes, **asked})
 
     @property
     def dataset(self) -> str:
