@@ -141,13 +141,16 @@ def test_figure4_and_difference_share_their_runs_and_agree(plan):
 def test_curves_score_the_test_part_every_epoch_and_are_not_trained_twice(plan):
     made = plan(only=("bnt",))
     table, text = check_files(reproduce("curves", made), "curves")
+    assert made.lines[0].startswith("One epoch has no change from epoch to epoch")
+    assert "nan" not in text
+    assert next(line for line in text.splitlines() if line.startswith("| `bnt`")).endswith("| – |")
     assert set(table["sampling"]) == {"site-stratified", "random"}
     assert table["test"].between(0, 1).all()
     assert "stratified by site" in text
     assert "Paper:" not in text  # it prints no numbers for them
     again = plan(only=("bnt",))
     reproduce("curves", again)
-    assert again.lines == []  # nothing to announce
+    assert len(again.lines) == 1  # no time is announced
     with pytest.raises(BadInput, match="holds a curve of another configuration \\(its label is 'diagnosis', not 'sex'"):
         reproduce("curves", plan(only=("bnt",), label="sex"))
 
@@ -176,12 +179,51 @@ def test_learning_curve_keeps_the_test_part_and_thins_the_training_part(plan):
     assert parts[1]["train"] < parts[0]["train"] or parts[0]["train"] < parts[1]["train"]
 
 
-def test_learning_curve_names_the_runs_that_failed_and_not_their_model(plan):
-    made = plan(only=("vanilla",), fractions=(0.2, 1.0), changes={"batch_size": 16})
+def test_learning_curve_says_first_which_shares_do_not_fill_a_batch(plan):
+    made = plan(only=("vanilla", "svm"), fractions=(0.2, 1.0), changes={"batch_size": 16})
     table, text = check_files(reproduce("learning-curve", made), "learning-curve")
-    assert table["auroc"].isna().tolist() == [True, False]
-    assert "Not run" not in text
-    assert "- `vanilla--split0+20pc--seed0`: 5 training subjects do not fill one batch of 16" in text
+    assert made.lines[0] == "Left out: 20 % (5 subjects), less than one batch of 16."
+    assert made.lines[0] in text
+    assert table["fraction"].unique().tolist() == [1.0]
+    assert table["auroc"].notna().all()
+    assert not (made.out / "failures.csv").exists()
+    with pytest.raises(BadInput, match="28 subjects, does not fill one batch of 64"):
+        reproduce("learning-curve", plan(only=("vanilla",), changes={"batch_size": 64}))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """Ten ROIs: four heads do not divide them, and there are fewer than 100 clusters."""
+    simulated = bnt.simulate_cohort(
+        n_subjects=40, n_rois=10, n_sites=2, n_modules=2, n_volumes=30, series=False, seed=0
+    )
+    return simulated.save(tmp_path_factory.mktemp("paper") / "odd")
+
+
+def test_heads_and_clusters_that_do_not_fit_the_rois_are_changed_and_said_first(plan, odd):
+    made = plan(cohort=odd, only=("bnt", "bnt-released", "vanilla", "svm"), model_options={})
+    table, text = check_files(reproduce("table1", made), "table1")
+    assert table["auroc"].notna().all()
+    assert made.lines[:2] == [
+        "Changed: vanilla, bnt: n_heads=2 in place of 4, to fit 10 ROIs.",
+        "Changed: bnt-released: n_clusters=10 in place of 100, n_heads=2 in place of 4, to fit 10 ROIs.",
+    ]
+    assert "- `vanilla`, `bnt`: n_heads=2 in place of 4, to fit 10 ROIs." in text
+    assert "The difference to `bnt-released`" in text
+
+
+def test_another_reference_is_said_first(plan):
+    made = plan(only=("svm", "logistic"))
+    text = check_files(reproduce("table1", made), "table1")[1]
+    assert made.lines[0] == "bnt-released, which the others are compared with, is not run: differences are to svm."
+    assert "The difference to `svm`" in text
+
+
+@pytest.mark.parametrize("what", ["figure3a", "figure4", "runtime", "features"])
+def test_figures_are_made_where_four_heads_do_not_divide_the_rois(plan, odd, what):
+    made = plan(cohort=odd, clusters=(2,))
+    check_files(reproduce(what, made), what)
+    assert any(line.startswith("Changed: ") and "n_heads=2 in place of 4" in line for line in made.lines)
 
 
 def test_runtime_measures_steps(plan):
@@ -215,6 +257,7 @@ def test_parts_that_predict_nothing_need_no_label(plan, without_label, monkeypat
     from bnt.experiments.paper.writing import open_output
 
     monkeypatch.setattr(runtime, "step_seconds", lambda *_, **__: 0.01)
+    monkeypatch.setattr(theory_report, "expected_seconds", lambda: 240.0)
     monkeypatch.setattr(theory_report, "write_theory", lambda folder: open_output(folder, "theory"))
     made = plan(cohort=without_label)
     reproduce(what, made)
@@ -222,6 +265,8 @@ def test_parts_that_predict_nothing_need_no_label(plan, without_label, monkeypat
     assert facts["label"] is None
     assert len(facts["data_sha256"]) == 64
     assert made.lines or what == "parameters"  # what takes long says so first
+    if what == "theory":
+        assert "about 4 min at the speed just measured" in made.lines[0]
 
 
 @pytest.mark.parametrize("what", ["table1", "curves", "learning-curve"])

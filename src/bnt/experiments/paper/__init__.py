@@ -76,10 +76,12 @@ def _one(what: str, plan: Plan) -> list[Path]:
     check_output(plan.out, what)
     started = time.monotonic()
     if what == "theory":
-        from bnt.experiments.theory_report import write_theory
+        from bnt.experiments.paper.estimate import duration
+        from bnt.experiments.theory_report import expected_seconds, write_theory
 
         folder = plan.out
-        plan.say("Both theorems are checked by quadrature and sampling: about half a minute on one core.")
+        expected = duration(expected_seconds())
+        plan.say(f"Both theorems are checked by quadrature and sampling: about {expected} at the speed just measured.")
         write_theory(folder)
         files = [folder / f"theory.{ending}" for ending in ("csv", "md", "png", "pdf")]
     else:

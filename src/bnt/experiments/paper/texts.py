@@ -23,8 +23,17 @@ def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def skipped(outcome: Outcome) -> str:
-    """Return what was skipped or failed, and why."""
-    return not_run(outcome.missing) + listed("Failed runs; the numbers are from the others:", outcome.failed)
+    """Return what was changed, skipped or failed, and why."""
+    return (
+        changed_to_fit(outcome.fitted)
+        + not_run(outcome.missing)
+        + listed("Failed runs; the numbers are from the others:", outcome.failed)
+    )
+
+
+def changed_to_fit(changed: Mapping[str, str]) -> str:
+    """Return which defaults were changed to fit the cohort."""
+    return listed("Changed:", changed)
 
 
 def not_run(missing: Mapping[str, str]) -> str:
