@@ -157,9 +157,14 @@ def test_curves_score_the_test_part_every_epoch_and_are_not_trained_twice(plan):
 
 def test_features_stand_beside_the_printed_ones(plan):
     table, text = check_files(reproduce("features", plan()), "features")
-    assert table["node_features"].tolist() == ["profile", "identity", "eigen"]
+    assert table["node_features"].tolist()[:3] == ["profile", "identity", "eigen"]  # those of the paper
     assert table["auroc"].notna().all()
+    assert table["printed_auroc"].notna().tolist() == [True] * 3 + [False] * 5
     assert "75.4 ± 1.9" in text
+    # The other claims of section 3.1: the unit diagonal as a position, and edge weights in attention.
+    for row in ("profile without its diagonal", "profile without its diagonal, MEAN", "edge weights added"):
+        assert f"| {row}" in text
+    assert "The diagonal of this cohort's connectomes is zero" not in text
 
 
 def test_learning_curve_keeps_the_test_part_and_thins_the_training_part(plan):
@@ -230,6 +235,24 @@ def test_runtime_measures_steps(plan):
     table, text = check_files(reproduce("runtime", plan(only=("vanilla", "bnt"))), "runtime")
     assert (table["step_seconds"] > 0).all()
     assert "1.98 ± 0.04" in text
+
+
+def test_complexity_measures_steps_at_each_number_of_rois(plan):
+    made = plan(only=("vanilla", "dgm", "fbnetgen"), sizes=(10, 14))
+    table, text = check_files(reproduce("complexity", made), "complexity")
+    assert table.groupby("model")["n_rois"].apply(list).tolist() == [[10, 14]] * 3
+    assert (table[["step_seconds", "memory_mb"]] > 0).all(axis=None)
+    assert "time grows as V to the" in text
+    assert "3 models at 2 numbers of ROIs (10, 14)" in made.lines[0]  # said before it is measured
+
+
+def test_the_exponent_is_that_of_the_largest_sizes():
+    from bnt.experiments.paper.complexity import exponent
+
+    sizes = np.array([10, 50, 100, 200])
+    seconds = np.where(sizes == 10, 7.0, 1e-6 * sizes**2.5)
+    assert exponent(pd.DataFrame({"n_rois": sizes, "step_seconds": seconds})) == pytest.approx(2.5)
+    assert np.isnan(exponent(pd.DataFrame({"n_rois": [50], "step_seconds": [1.0]})))
 
 
 def test_parameters_need_no_training(plan):

@@ -21,6 +21,7 @@ What = Literal[
     "features",
     "learning-curve",
     "runtime",
+    "complexity",
     "parameters",
     "difference",
     "theory",
@@ -33,8 +34,8 @@ class Options:
     """Options of ``bnt reproduce``."""
 
     what: Annotated[What, tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")]
-    """table1 table2 figure3a figure3b figure4 curves features learning-curve runtime parameters difference theory, or
-    all, each in a folder of its own."""
+    """table1 table2 figure3a figure3b figure4 curves features learning-curve runtime complexity parameters difference
+    theory, or all, each in a folder of its own."""
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """The cohort's folder."""
     out: Path
@@ -57,6 +58,8 @@ class Options:
     """The model of figure3a, figure3b, figure4 and difference: as the equations read, or as the authors' code."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example batch_size=64."""
+    sizes: tuple[int, ...] = (50, 100, 200, 400)
+    """Numbers of ROIs that complexity is measured at."""
     split_seed: int = 0
     """Seed of the splits (not for a table)."""
     seeds: tuple[int, ...] = (0,)
@@ -89,6 +92,10 @@ def run(options: Options) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} is {value}: ask for at least 1.")
+    if min(options.sizes, default=0) < 10 or len(set(options.sizes)) < len(options.sizes):
+        raise BadInput(
+            f"--sizes is {' '.join(map(str, options.sizes))}: give different numbers of ROIs, each 10 or more."
+        )
     plan = Plan(
         cohort=load_cohort(options.cohort),
         out=options.out,
@@ -100,6 +107,7 @@ def run(options: Options) -> int:
         changes=parse_settings(options.change, "--change"),
         model=options.model,
         only=options.only,
+        sizes=options.sizes,
         jobs=process_count(options.jobs, options.threads),
         threads=options.threads,
         device=options.device,

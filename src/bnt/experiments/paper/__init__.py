@@ -18,6 +18,7 @@ PARTS = {
     "parameters": "parameters",
     "theory": "",
     "runtime": "runtime",
+    "complexity": "complexity",
     "table1": "table1",
     "figure4": "figure4",
     "difference": "difference",
@@ -30,7 +31,7 @@ PARTS = {
 }
 
 
-WITHOUT_LABEL = ("parameters", "theory", "runtime")  # nothing is predicted in them
+WITHOUT_LABEL = ("parameters", "theory", "runtime", "complexity")  # nothing is predicted in them
 
 
 def reproduce(what: str, plan: Plan) -> list[Path]:

@@ -40,6 +40,7 @@ PRESETS = {
     "standard": Preset(5, "default", STOPPING),
     "full": Preset(20, "paper", {"epochs": 200}),
 }
+SIZES = (50, 100, 200, 400)
 FRACTIONS = tuple(i / 10 for i in range(1, 11))
 
 
@@ -65,8 +66,8 @@ class Plan:
         Names of variants to keep; all when empty.
     model_options : mapping
         For each model, options on top of those of the table.
-    clusters, fractions : tuple
-        K of Figure 3a; shares of the training part of the learning curve.
+    clusters, fractions, sizes : tuple
+        K of Figure 3a; shares of the training part of the learning curve; V of the measured complexity.
     jobs, threads, device, engine, address, split_seed, seeds
         As in ``bnt compare``.
     together : bool
@@ -94,6 +95,7 @@ class Plan:
     model_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     clusters: tuple[int, ...] = CLUSTERS
     fractions: tuple[float, ...] = FRACTIONS
+    sizes: tuple[int, ...] = SIZES
     jobs: int = 1
     threads: int = 1
     device: str = "cpu"
