@@ -40,14 +40,15 @@ def outcome_of(plan, models=("bnt", "vanilla", "svm"), n_train=706, **more):
 def test_models_with_a_recipe_of_their_own_are_named(plan):
     outcome = outcome_of(plan, ("bnt", "vanilla", "san", "svm"))
     said = training(outcome.variants, outcome.runs)
-    assert said == "recipe `default`, 12 epochs at most, batch 16 (`bnt`: 30 epochs at most, batch 8)"
+    stop = ", stopped after 10 epochs without a better validation AUROC (mean of 5 epochs)"
+    assert said == (f"recipe `default`, 40 epochs at most, batch 16{stop} (`bnt`: 40 epochs at most, batch 8{stop})")
     # 70 subjects are 4 batches of 16: 528 steps are 132 epochs.
     small = outcome_of(plan, ("vanilla",), n_train=70)
     both = pd.concat([small.runs, outcome.runs])
-    assert training(small.variants, both) == "recipe `default`, 12 to 132 epochs at most, batch 16"
+    assert training(small.variants, both) == f"recipe `default`, 40 to 132 epochs at most, batch 16{stop}"
     assert training([plan.variant("svm", "svm")], outcome.runs) == ""
     once = replace(plan, epochs=1)
-    assert ", 1 epoch at most," in training([once.variant("san", "san")], outcome.runs)
+    assert training([once.variant("san", "san")], outcome.runs) == "recipe `default`, 1 epoch at most, batch 16"
 
 
 def test_a_mean_over_fewer_splits_than_others_have_says_so(plan):
@@ -107,7 +108,7 @@ def test_failed_runs_are_named_once_a_reason(plan):
 def test_small_p_values_are_never_nought(plan, monkeypatch):
     assert (p_words(0.0004), p_words(0.001), p_words(0.0312)) == ("p < 0.001", "p = 0.001", "p = 0.031")
     compared = pd.DataFrame([{"variant": "svm", "reference": "bnt", "difference": 0.05, "p_corrected_holm": 1e-5}])
-    text = table1.markdown(plan, outcome_of(plan, comparisons=compared), ["bnt", "svm"])
+    text = table1.markdown("ABIDE", outcome_of(plan, comparisons=compared), ["bnt", "svm"], "", "ASD")
     assert "+5.0 (p < 0.001)" in text
     scores = pd.DataFrame(
         [

@@ -73,8 +73,24 @@ def test_six_heads_cannot_divide_200():
         create_model("vanilla", 200, n_heads=6)
 
 
-@pytest.mark.parametrize("node_features", ["profile", "identity", "learned-identity", "eigen"])
+@pytest.mark.parametrize("node_features", ["profile", "no-diagonal", "identity", "learned-identity", "eigen"])
 def test_node_features_train_a_step(node_features):
     net = create_model("vanilla", 20, node_features=node_features)
     net(torch.randn(2, 20, 20)).logits.sum().backward()
     assert all(p.grad is not None for p in net.parameters())
+
+
+def test_edge_weights_reach_every_layer_of_attention():
+    x = torch.rand(2, 12, 12)
+    outputs = {}
+    for how in ("none", "bias", "factor"):
+        torch.manual_seed(0)
+        net = create_model("vanilla", 12, edge_weights=how).eval()
+        outputs[how] = net(x, explain=True)
+    none, bias, factor = (outputs[how].attention for how in ("none", "bias", "factor"))
+    torch.testing.assert_close(factor[0], none[0] * x[:, None])
+    ratio = bias[0] / none[0]  # rows differ by their normalisation alone
+    torch.testing.assert_close(ratio / ratio[..., :1], (x - x[..., :1]).exp()[:, None].expand_as(ratio))
+    assert not torch.allclose(bias[1], none[1])
+    with pytest.raises(BadInput, match="edge_weights is 'mask'; it can be none, bias, factor"):
+        create_model("vanilla", 12, edge_weights="mask")

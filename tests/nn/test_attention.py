@@ -119,3 +119,25 @@ def test_extreme_scores_stay_finite():
     assert out.isfinite().all()
     assert x.grad is not None
     assert x.grad.isfinite().all()
+
+
+def test_edge_weights_are_added_to_scores_or_multiplied_with_weights():
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(8, 2, p=0.0).double()
+    z, edges = torch.randn(3, 8, 8).double(), torch.rand(3, 8, 8).double()
+    q, k, value = layer.in_proj_weight.chunk(3)
+    for given, weigh in (
+        ({"bias": edges}, lambda scores: (scores + edges).softmax(-1)),
+        ({"factor": edges}, lambda scores: scores.softmax(-1) * edges),
+    ):
+        mixed = []
+        for part in (slice(0, 4), slice(4, 8)):  # two heads of four
+            scores = (z @ q[part].T) @ (z @ k[part].T).mT / 2
+            mixed.append(weigh(scores) @ (z @ value[part].T))
+        expected = layer.out_proj(torch.cat(mixed, -1))
+        for mode in (True, False):
+            layer.train(mode)
+            out, weights = layer(z, **given)
+            torch.testing.assert_close(out, expected)
+            assert weights is None
+        torch.testing.assert_close(layer(z, explain=True, **given)[0], expected)

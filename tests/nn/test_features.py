@@ -20,6 +20,15 @@ def test_profile_is_the_row_of_the_connectome(connectomes):
     assert NodeFeatures("profile", 20)(connectomes) is connectomes
 
 
+def test_the_diagonal_can_be_left_out_of_the_profile(connectomes):
+    features = NodeFeatures("no-diagonal", 20, n_heads=4)
+    out = features(connectomes)
+    assert features.width == 20
+    assert not out.diagonal(dim1=1, dim2=2).any()
+    off = ~torch.eye(20, dtype=torch.bool)
+    assert torch.equal(out[:, off], connectomes[:, off])
+
+
 def test_identity_is_one_hot_beside_the_profile(connectomes):
     features = NodeFeatures("identity", 20)
     out = features(connectomes)
@@ -60,5 +69,5 @@ def test_a_choice_of_width_where_there_is_none_is_refused():
 
 
 def test_unknown_features_list_what_there_is():
-    with pytest.raises(BadInput, match="profile, identity, learned-identity, eigen"):
+    with pytest.raises(BadInput, match="profile, no-diagonal, identity, learned-identity, eigen"):
         NodeFeatures("degree", 20)

@@ -21,6 +21,7 @@ What = Literal[
     "features",
     "learning-curve",
     "runtime",
+    "complexity",
     "parameters",
     "difference",
     "theory",
@@ -33,8 +34,8 @@ class Options:
     """Options of ``bnt reproduce``."""
 
     what: Annotated[What, tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")]
-    """table1 table2 figure3a figure3b figure4 curves features learning-curve runtime parameters difference theory, or
-    all, each in a folder of its own."""
+    """table1 table2 figure3a figure3b figure4 curves features learning-curve runtime complexity parameters difference
+    theory, or all, each in a folder of its own."""
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """The cohort's folder."""
     out: Path
@@ -43,7 +44,8 @@ class Options:
     """Who is trained, selected and tested on: paper (site-stratified, repaired), released (the authors' splitter),
     leave-one-site-out, kfold, random, or a table of splits."""
     preset: Literal["quick", "standard", "full"] = "standard"
-    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe. full: 20 splits, the paper's recipe, 200 epochs."""
+    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe, for every network up to 40 epochs, stopped after 10
+    without a better smoothed validation AUROC. full: 20 splits, the paper's recipe, 200 epochs."""
     splits: int | None = None
     """How many splits, in place of the preset's."""
     epochs: int | None = None
@@ -51,11 +53,13 @@ class Options:
     label: str = "diagnosis"
     """Column of participants.tsv to predict."""
     only: tuple[str, ...] = ()
-    """Only these rows of a table, by model or variant, for example bnt bnt-released svm."""
+    """Only these rows of a table, by model or variant, for example fbnetgen fbnetgen-released svm."""
     model: Literal["bnt", "bnt-released"] = "bnt"
     """The model of figure3a, figure3b, figure4 and difference: as the equations read, or as the authors' code."""
     change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
     """Fields of the recipe to change, for example batch_size=64."""
+    sizes: tuple[int, ...] = (50, 100, 200, 400)
+    """Numbers of ROIs that complexity is measured at."""
     split_seed: int = 0
     """Seed of the splits (not for a table)."""
     seeds: tuple[int, ...] = (0,)
@@ -88,6 +92,10 @@ def run(options: Options) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise BadInput(f"--{name} is {value}: ask for at least 1.")
+    if min(options.sizes, default=0) < 10 or len(set(options.sizes)) < len(options.sizes):
+        raise BadInput(
+            f"--sizes is {' '.join(map(str, options.sizes))}: give different numbers of ROIs, each 10 or more."
+        )
     plan = Plan(
         cohort=load_cohort(options.cohort),
         out=options.out,
@@ -99,6 +107,7 @@ def run(options: Options) -> int:
         changes=parse_settings(options.change, "--change"),
         model=options.model,
         only=options.only,
+        sizes=options.sizes,
         jobs=process_count(options.jobs, options.threads),
         threads=options.threads,
         device=options.device,

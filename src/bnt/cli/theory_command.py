@@ -1,6 +1,6 @@
 """Check the paper's two theorems by quadrature and Monte-Carlo, and say in plain words what holds.
 
-It takes about half a minute and needs no data.
+It says how long it will take, and needs no data.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ class Options:
 
 def run(options: Options) -> int:
     """Compute, print the short version, and write the page where asked to."""
+    from bnt.experiments.paper.estimate import duration
     from bnt.experiments.theory_page import short
-    from bnt.experiments.theory_report import find, write_theory
+    from bnt.experiments.theory_report import expected_seconds, find, write_theory
     from bnt.progress import say
 
-    say("Quadrature, Monte-Carlo and gradient ascent: about half a minute.")
+    expected = duration(expected_seconds())
+    say(f"Quadrature, Monte-Carlo and gradient ascent: about {expected} at the speed just measured.")
     found = find() if options.out is None else write_theory(options.out)
     print(short(found))
     if options.out is not None:

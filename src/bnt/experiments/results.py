@@ -21,6 +21,7 @@ from bnt.experiments.statistics import (
 
 METRICS = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
 SCORES = ("r", "mse", "mae", "r2", "spearman")
+RECIPE = ("epochs", "patience", "select", "batch_size", "lr")  # what a table says of how a network was trained
 
 
 def read_study(folder: str | Path) -> dict[str, Any]:
@@ -71,6 +72,8 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                         "n_val": sizes[1],
                         "n_test": sizes[2],
                         "n_parameters": report["n_parameters"],
+                        "recipe": variant["recipe_name"],
+                        **{name: variant["recipe"][name] for name in RECIPE},
                         "seconds": report["seconds"],
                         "cpu_seconds": report["cpu_seconds"],
                         "peak_memory_mb": report["peak_memory_mb"],
@@ -190,12 +193,15 @@ def _on_subjects(mine: pd.DataFrame, theirs: pd.DataFrame, n_permutations: int) 
     return row
 
 
-def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str, n_permutations: int = 0) -> pd.DataFrame:
+def comparison_table(
+    folder: str | Path | None, runs: pd.DataFrame, reference: str, n_permutations: int = 0
+) -> pd.DataFrame:
     """Compare every variant with a reference over shared splits.
 
     One row a variant: the paired difference with its corrected 95 % interval and p (Nadeau-Bengio), the plain
     t-test's p as the paper used it, DeLong's test on the subjects' averaged predictions for binary tasks and, where
-    asked for, a permutation test of the same difference; every p also after Holm's correction.
+    asked for, a permutation test of the same difference; every p also after Holm's correction. Without a folder there
+    are no predictions, and nothing is tested on subjects.
     """
     metric = score_name(runs)
     scores = per_split(runs, metric)
@@ -219,7 +225,7 @@ def comparison_table(folder: str | Path, runs: pd.DataFrame, reference: str, n_p
             "p_corrected": corrected.p,
             "p_plain": plain.p,
         }
-        if len(pair):
+        if len(pair) and folder is not None:
             shared = shared_runs(runs, variant, reference)
             mine, theirs = (pooled_predictions(folder, shared, name) for name in (reference, variant))
             row |= _on_subjects(mine, theirs, n_permutations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ SIZE_RADII = (1.0, 5.0, 20.0)
 CURVE_RADII = (1.0, 2.0, 5.0, 10.0)
 CURVE_ANGLES = 61
 ASCENTS = ((2, 2), (3, 3), (4, 4), (4, 8))
+TIMES_CONTEST = 270  # all of it, in contests of ten sets; measured on one core
 CONTESTS = ((3, 3, 1.0), (3, 3, 5.0), (3, 3, 20.0), (10, 20, 1.0), (10, 20, 20.0))
 
 
@@ -45,8 +47,17 @@ class Findings:
     hits: int
 
 
+def expected_seconds() -> float:
+    """Return about how long :func:`find` will take here and now, from a small part of it."""
+    k, v, r = CONTESTS[-1]
+    t.contest(k, v, r, "squared", sets=2)  # to warm up
+    started = time.perf_counter()
+    t.contest(k, v, r, "squared", sets=10)
+    return TIMES_CONTEST * (time.perf_counter() - started)
+
+
 def find(*, ascent_steps: int = 300, contest_sets: int = 200) -> Findings:
-    """Compute everything; about half a minute on one core."""
+    """Compute everything; :func:`expected_seconds` says how long it takes."""
     curve_angles = np.linspace(0, 1, CURVE_ANGLES)
     curves = {
         score: np.array(

@@ -26,6 +26,9 @@ class VanillaTF(GraphTransformer):
         See :func:`bnt.nn.readout_options`.
     node_features, extra_width
         Options of :class:`bnt.nn.NodeFeatures`.
+    edge_weights : {"none", "bias", "factor"}
+        Whether attention uses the connectome, which the paper advises against: added to the scores, or multiplied
+        with the weights.
 
     Notes
     -----
@@ -45,6 +48,7 @@ class VanillaTF(GraphTransformer):
         readout_options: dict[str, Any] | None = None,
         node_features: str = "profile",
         extra_width: int | None = None,
+        edge_weights: str = "none",
     ) -> None:
         super().__init__(
             n_rois,
@@ -57,4 +61,5 @@ class VanillaTF(GraphTransformer):
             extra_width=extra_width,
             readout=readout,
             readout_options=readout_options,
+            edge_weights=edge_weights,
         )

@@ -14,7 +14,7 @@ from bnt.nn.dropout import dropout, keep_mask, survivor_scale
 
 
 class MultiHeadAttention(nn.Module):
-    """Pairwise attention between all nodes, without edge weights or positions.
+    """Pairwise attention between all nodes; without edge weights or positions unless they are given.
 
     The parameters are laid out, named and drawn as in :class:`torch.nn.MultiheadAttention`, so weights
     can be carried over either way and the same seed gives the same start.
@@ -48,23 +48,30 @@ class MultiHeadAttention(nn.Module):
         if bias:
             nn.init.zeros_(self.out_proj.bias)
 
-    def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return the new embeddings (B, V, D) and, if asked to explain, the weights (B, M, V, V) before dropout."""
+    def forward(
+        self, z: Tensor, explain: bool = False, bias: Tensor | None = None, factor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the new embeddings (B, V, D) and, if asked to explain, the weights (B, M, V, V) before dropout.
+
+        ``bias`` (B, V, V) is added to the scores of every head, and weights are multiplied by ``factor`` (B, V, V).
+        """
         packed = F.linear(z, self.in_proj_weight, self.in_proj_bias)  # (B, V, 3D)
         weights = None
-        if explain:
-            mixed, weights = self._explicit(packed)
+        if explain or bias is not None or factor is not None:
+            mixed, weights = self._explicit(packed, bias, factor)
         elif self.training and z.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
             mixed = _Attend.apply(packed, self.n_heads, self.p)
         else:
             q, k, value = _heads(packed, self.n_heads)
             mixed = F.scaled_dot_product_attention(q, k, value, dropout_p=self.p if self.training else 0.0)
             mixed = mixed.transpose(1, 2).flatten(2)
-        return self.out_proj(mixed), weights
+        return self.out_proj(mixed), weights if explain else None
 
-    def _explicit(self, packed: Tensor) -> tuple[Tensor, Tensor]:
+    def _explicit(self, packed: Tensor, bias: Tensor | None, factor: Tensor | None) -> tuple[Tensor, Tensor]:
         q, k, value = _heads(packed, self.n_heads)
-        weights = ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(-1)  # (B, M, V, V)
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT  # (B, M, V, V)
+        weights = (scores if bias is None else scores + bias[:, None]).softmax(-1)
+        weights = weights if factor is None else weights * factor[:, None]
         mixed = dropout(weights, self.p, self.training) @ value
         return mixed.transpose(1, 2).flatten(2), weights
 

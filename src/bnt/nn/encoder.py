@@ -35,9 +35,11 @@ class EncoderLayer(nn.Module):
         self.norm1 = nn.LayerNorm(width)
         self.norm2 = nn.LayerNorm(width)
 
-    def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, z: Tensor, explain: bool = False, bias: Tensor | None = None, factor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the embeddings (B, V, D) and, if asked to explain, the attention (B, M, V, V)."""
-        mixed, weights = self.self_attn(z, explain)
+        mixed, weights = self.self_attn(z, explain, bias, factor)
         z = self.norm1(z + dropout(mixed, self.p, self.training))
         one, two = self.linear1, self.linear2
         fed = feed_forward(z, one.weight, one.bias, two.weight, two.bias, self.p, self.training)
@@ -73,10 +75,12 @@ class Encoder(nn.Module):
 
         self.layers = nn.ModuleList(layer() for _ in range(n_layers))
 
-    def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(
+        self, z: Tensor, explain: bool = False, bias: Tensor | None = None, factor: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return Z^L (B, V, D) and the attention of each layer, an empty tuple unless asked to explain."""
         attention = []
         for layer in self.layers:
-            z, weights = layer(z, explain)
+            z, weights = layer(z, explain, bias, factor)
             attention.append(weights)
         return z, tuple(attention) if explain else ()

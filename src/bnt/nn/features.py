@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bnt.errors import BadInput
 
-NODE_FEATURES = ("profile", "identity", "learned-identity", "eigen")
+NODE_FEATURES = ("profile", "no-diagonal", "identity", "learned-identity", "eigen")
 RELEASED_IDENTITY_WIDTH = 360  # the released code's learned identity, whatever the atlas
 DEFAULT_EIGENVECTORS = 32  # the paper does not give its number
 
@@ -17,9 +17,10 @@ class NodeFeatures(nn.Module):
 
     Parameters
     ----------
-    kind : {"profile", "identity", "learned-identity", "eigen"}
-        ``profile``: row i of the connectome. The others concatenate to it: a one-hot code of the node;
-        a learned vector a node (Kaiming normal); the node's entries in the k leading eigenvectors.
+    kind : {"profile", "no-diagonal", "identity", "learned-identity", "eigen"}
+        ``profile``: row i of the connectome; ``no-diagonal``: the same with 0 for its entry i. The others concatenate
+        to the profile: a one-hot code of the node; a learned vector a node (Kaiming normal); the node's entries in the
+        k leading eigenvectors.
     n_rois : int
         V.
     n_heads : int
@@ -37,7 +38,7 @@ class NodeFeatures(nn.Module):
         super().__init__()
         if kind not in NODE_FEATURES:
             raise BadInput(f"node_features is {kind!r}; it can be {', '.join(NODE_FEATURES)}.")
-        if extra_width is not None and kind in ("profile", "identity"):
+        if extra_width is not None and kind in ("profile", "no-diagonal", "identity"):
             raise BadInput(f"extra_width is {extra_width}, but node_features={kind!r} leaves no width to choose.")
         self.kind, self.n_rois = kind, n_rois
         self.extra = self._extra_width(kind, n_rois, n_heads, extra_width)
@@ -47,7 +48,7 @@ class NodeFeatures(nn.Module):
 
     @staticmethod
     def _extra_width(kind: str, n_rois: int, n_heads: int, asked: int | None) -> int:
-        if kind == "profile":
+        if kind in ("profile", "no-diagonal"):
             return 0
         if kind == "identity":
             return n_rois
@@ -64,6 +65,8 @@ class NodeFeatures(nn.Module):
         """Return the features (B, V, D) of connectomes (B, V, V)."""
         if self.kind == "profile":
             return x
+        if self.kind == "no-diagonal":
+            return x - torch.diag_embed(x.diagonal(dim1=-2, dim2=-1))
         if self.kind == "eigen":
             return torch.cat([x, leading_eigenvectors(x, self.extra)], -1)
         own = torch.eye(self.n_rois, dtype=x.dtype, device=x.device) if self.kind == "identity" else self.identity

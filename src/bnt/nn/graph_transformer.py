@@ -12,6 +12,8 @@ from bnt.nn.features import NodeFeatures
 from bnt.nn.output import Output
 from bnt.nn.readouts import create_readout
 
+EDGE_WEIGHTS = ("none", "bias", "factor")
+
 
 class Head(nn.Sequential):
     """The released code's classifier: F - 256 - 32 - classes with LeakyReLU and without dropout."""
@@ -37,6 +39,9 @@ class GraphTransformer(nn.Module):
         See :func:`bnt.nn.create_readout`.
     readout_options : dict, optional
         Options of the readout.
+    edge_weights : {"none", "bias", "factor"}
+        How attention uses the connectome: not at all, added to the scores of every head and layer before the softmax,
+        or multiplied with the weights after it.
     """
 
     def __init__(
@@ -53,8 +58,12 @@ class GraphTransformer(nn.Module):
         readout: str,
         readout_options: dict[str, Any] | None = None,
         attention_only: bool = False,
+        edge_weights: str = "none",
     ) -> None:
         super().__init__()
+        if edge_weights not in EDGE_WEIGHTS:
+            raise BadInput(f"edge_weights is {edge_weights!r}; it can be {', '.join(EDGE_WEIGHTS)}.")
+        self.edge_weights = edge_weights
         if not 0 <= dropout < 1:
             raise BadInput(f"dropout is {dropout}; give a probability from 0 to below 1.")
         if n_layers < 1 or ffn < 1:
@@ -84,6 +93,7 @@ class GraphTransformer(nn.Module):
                 f"The model was made for connectomes of {self.n_rois} ROIs, shape (B, {self.n_rois}, {self.n_rois}), "
                 f"but was given {tuple(x.shape)}."
             )
-        z, attention = self.encoder(self.features(x), explain)  # (B, V, D)
+        edges = {self.edge_weights: x} if self.edge_weights != "none" else {}
+        z, attention = self.encoder(self.features(x), explain, **edges)  # (B, V, D)
         pooled = self.readout(z, adjacency=x)
         return Output(self.head(pooled.embedding), pooled.loss, attention, pooled.assignments if explain else None)

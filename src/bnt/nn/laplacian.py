@@ -35,9 +35,11 @@ def laplacian_eigenpairs(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
 class PairLayer(EncoderLayer):
     """An encoder layer over a node's pairs: few numbers, many tokens, so its hidden units are made in blocks."""
 
-    def forward(self, z: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, z: Tensor, explain: bool = False, bias: Tensor | None = None, factor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the embeddings (N, m, d) and, if asked to explain, the attention (N, heads, m, m)."""
-        mixed, weights = self.self_attn(z, explain)
+        mixed, weights = self.self_attn(z, explain, bias, factor)
         z = self.norm1(z + dropout(mixed, self.p, self.training))
         one, two = self.linear1, self.linear2
         fed = narrow_feed_forward(z, one.weight, one.bias, two.weight, two.bias, self.p, self.training)

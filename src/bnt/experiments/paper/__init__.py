@@ -18,6 +18,7 @@ PARTS = {
     "parameters": "parameters",
     "theory": "",
     "runtime": "runtime",
+    "complexity": "complexity",
     "table1": "table1",
     "figure4": "figure4",
     "difference": "difference",
@@ -30,7 +31,7 @@ PARTS = {
 }
 
 
-WITHOUT_LABEL = ("parameters", "theory", "runtime")  # nothing is predicted in them
+WITHOUT_LABEL = ("parameters", "theory", "runtime", "complexity")  # nothing is predicted in them
 
 
 def reproduce(what: str, plan: Plan) -> list[Path]:
@@ -76,10 +77,12 @@ def _one(what: str, plan: Plan) -> list[Path]:
     check_output(plan.out, what)
     started = time.monotonic()
     if what == "theory":
-        from bnt.experiments.theory_report import write_theory
+        from bnt.experiments.paper.estimate import duration
+        from bnt.experiments.theory_report import expected_seconds, write_theory
 
         folder = plan.out
-        plan.say("Both theorems are checked by quadrature and sampling: about half a minute on one core.")
+        expected = duration(expected_seconds())
+        plan.say(f"Both theorems are checked by quadrature and sampling: about {expected} at the speed just measured.")
         write_theory(folder)
         files = [folder / f"theory.{ending}" for ending in ("csv", "md", "png", "pdf")]
     else:

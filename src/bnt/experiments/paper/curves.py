@@ -17,8 +17,9 @@ from bnt.errors import BadInput
 from bnt.experiments.job import Job
 from bnt.experiments.paper.curve_runs import jobs_of, run_curves
 from bnt.experiments.paper.drawing import GREY
-from bnt.experiments.paper.plan import Plan, runnable
-from bnt.experiments.paper.texts import about, listed, not_run, rows, training
+from bnt.experiments.paper.estimate import most_epochs
+from bnt.experiments.paper.plan import Plan, prepare
+from bnt.experiments.paper.texts import about, changed_to_fit, listed, not_run, rows, training
 from bnt.experiments.statistics import summarise
 from bnt.report.figures import COLOURS, styled
 
@@ -61,15 +62,14 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Train, score every epoch, and return table, Markdown and figure."""
     plan.check_binary()
     check(plan)
-    kept, missing = runnable(plan.cohort, plan.asked([plan.variant(m, m) for m in MODELS]))
-    for name, reason in missing.items():
-        plan.say(f"Skipped: {name}: {reason}.")
-    if not kept:
-        raise BadInput(f"No training curve can be made on {plan.cohort.path}: {next(iter(missing.values()))}.")
+    kept, missing, changed = prepare(plan, [plan.variant(m, m) for m in MODELS])
     jobs = jobs_of(plan, kept, samplings_of(plan))
+    if all(most_epochs(job.variant.recipe, len(job.split[0])) == 1 for job in jobs):
+        plan.say("One epoch has no change from epoch to epoch: that column is left empty, and curves are points.")
     table, failures = run_curves(plan, jobs)
     failed = {name: reason.rstrip(".") for name, reason in failures.items()}
-    text = markdown(plan, jobs, table) + not_run(missing) + listed("Failed curves; the others are shown:", failed)
+    text = markdown(plan, jobs, table) + changed_to_fit(changed) + not_run(missing)
+    text += listed("Failed curves; the others are shown:", failed)
     return table, text, draw(table)
 
 
@@ -95,6 +95,8 @@ def markdown(plan: Plan, jobs: Sequence[Job], table: pd.DataFrame) -> str:
 
 
 def _score(value: tuple[float, float]) -> str:
+    if not np.isfinite(value[0]):
+        return "–"  # one epoch, or a part with one class
     return f"{value[0]:.1f}" + (f" ± {value[1]:.1f}" if np.isfinite(value[1]) else "")
 
 
@@ -124,6 +126,7 @@ def draw(table: pd.DataFrame) -> Figure:
         part = table[(table["model"] == model) & (table["sampling"] == sampling)]
         for k, (_, curve) in enumerate(part.groupby("split", sort=False)):
             strong: dict[str, Any] = {"lw": 1.3, "alpha": 1.0} if k == 0 else {"lw": 0.5, "alpha": 0.45}
+            strong |= {"marker": "o", "ms": 3} if len(curve) == 1 else {}  # a line of one point is not seen
             named = k == 0
             axes.plot(
                 curve["epoch"], curve["validation"], color=COLOURS[0], label="validation" if named else None, **strong

@@ -11,6 +11,7 @@ import numpy as np
 from bnt.experiments.job import Variant
 
 if TYPE_CHECKING:
+    from bnt.cohort import Cohort
     from bnt.experiments.paper.plan import Plan
     from bnt.experiments.study import Study
     from bnt.training.recipe import Recipe
@@ -41,45 +42,70 @@ def step_seconds(
     """
     import torch
 
+    before = torch.get_num_threads()
+    torch.set_num_threads(plan.threads)
+    try:
+        n = min(variant.recipe.batch_size, len(plan.cohort))
+        taken = training_steps(
+            plan.cohort,
+            variant,
+            n,
+            device=plan.device,
+            at_least=at_least,
+            at_most=at_most,
+            seconds=seconds,
+            clock=clock,
+        )
+        return float(np.median(taken))
+    finally:
+        torch.set_num_threads(before)
+
+
+def training_steps(
+    cohort: Cohort,
+    variant: Variant,
+    n: int,
+    *,
+    device: str = "cpu",
+    at_least: int = 1,
+    at_most: int = 1,
+    seconds: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Return the times of training steps on the first ``n`` subjects, after one to warm up; as :func:`step_seconds`."""
+    import torch
+
     from bnt.models import create_model
     from bnt.training.batches import Batches
     from bnt.training.network import options_for, window_of
 
     def now() -> float:
-        if plan.device.startswith("cuda"):
-            torch.cuda.synchronize(plan.device)  # steps are queued there: only this waits for them
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)  # steps are queued there: only this waits for them
         return clock()
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(plan.threads)
-    try:
-        model = create_model(
-            variant.model, plan.cohort.n_rois, 2, **options_for(plan.cohort, variant.model, variant.options)
-        ).to(plan.device)
-        n = min(variant.recipe.batch_size, len(plan.cohort))
-        rows = np.arange(n)
-        target = torch.nn.functional.one_hot(torch.arange(n) % 2, 2).float()
-        batches = Batches(plan.cohort, rows, target, window=window_of(model), device=plan.device)
-        prepare = getattr(model, "prepare", None)
-        if prepare is not None:
-            prepare(batch.x for batch in batches.in_order())
-        batch = next(batches.in_order(n))
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
-        model.train()
-        taken: list[float] = []  # the first is to warm up
-        while len(taken) <= at_least or (len(taken) <= at_most and sum(taken[1:]) < seconds):
-            started = now()
-            output = model(batch.x, series=batch.series, target=batch.target)
-            loss = -(batch.target * output.logits.log_softmax(1)).sum()
-            if output.loss is not None:
-                loss = loss + output.loss
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            taken.append(now() - started)
-        return float(np.median(taken[1:]))
-    finally:
-        torch.set_num_threads(before)
+    options = options_for(cohort, variant.model, variant.options)
+    model = create_model(variant.model, cohort.n_rois, 2, **options).to(device)
+    target = torch.nn.functional.one_hot(torch.arange(n) % 2, 2).float()
+    batches = Batches(cohort, np.arange(n), target, window=window_of(model), device=device)
+    prepare = getattr(model, "prepare", None)
+    if prepare is not None:
+        prepare(batch.x for batch in batches.in_order())
+    batch = next(batches.in_order(n))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
+    model.train()
+    taken: list[float] = []  # the first is to warm up
+    while len(taken) <= at_least or (len(taken) <= at_most and sum(taken[1:]) < seconds):
+        started = now()
+        output = model(batch.x, series=batch.series, target=batch.target)
+        loss = -(batch.target * output.logits.log_softmax(1)).sum()
+        if output.loss is not None:
+            loss = loss + output.loss
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        taken.append(now() - started)
+    return taken[1:]
 
 
 def most_epochs(recipe: Recipe, n_train: int) -> int:

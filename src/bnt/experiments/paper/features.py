@@ -1,32 +1,56 @@
-"""Appendix B: what a node of VanillaTF knows of itself: its profile, its identity, its place in eigenvectors."""
+"""Appendix B: what a node of VanillaTF knows of itself: its profile, its identity, its place in eigenvectors.
+
+Beside the paper's three rows: the profile without the diagonal, which section 3.1 calls a position (with CONCAT, and
+with MEAN, which cannot tell ROIs apart by their place), and attention that uses edge weights, which it says hurts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bnt.experiments.paper.drawing import beside_figure
 from bnt.experiments.paper.plan import Plan, run_grid
-from bnt.experiments.paper.printed import FEATURES, show
+from bnt.experiments.paper.printed import FEATURES, NOTHING, show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KINDS = {
-    "profile": "connection profile",
-    "identity": "profile + identity",
-    "eigen": "profile + eigenvectors",
+# Row -> words and options of `vanilla`. The paper prints those of its Appendix B.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "profile": ("connection profile", {}),
+    "identity": ("profile + identity", {"node_features": "identity"}),
+    "eigen": ("profile + eigenvectors", {"node_features": "eigen"}),
+    "no-diagonal": ("profile without its diagonal", {"node_features": "no-diagonal"}),
+    "profile-mean": ("connection profile, MEAN", {"readout": "mean"}),
+    "no-diagonal-mean": (
+        "profile without its diagonal, MEAN",
+        {"node_features": "no-diagonal", "readout": "mean"},
+    ),
+    "edge-bias": ("edge weights added to attention scores", {"edge_weights": "bias"}),
+    "edge-factor": ("edge weights multiplied with attention", {"edge_weights": "factor"}),
 }
+NOTES = """
+The number of eigenvectors is not printed; ours is about 32, so that the heads divide the width. The readout is CONCAT
+where no other is named. The diagonal is a position if rows without it are worse: CONCAT knows each ROI by its place and
+does not need one, MEAN does. The paper cites another study for edge weights in attention and prints no number; here
+they are added to the scores of every head before the softmax, or multiplied with the weights after it.
+"""
+ZERO = "\nThe diagonal of this cohort's connectomes is zero: rows with and without it are the same model.\n"
 
 
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
-    """Run the three kinds of features and return table, Markdown and figure."""
-    variants = [plan.variant(kind, "vanilla", node_features=kind) for kind in KINDS]
+    """Run all kinds of features and return table, Markdown and figure."""
+    variants = [plan.variant(kind, "vanilla", **options) for kind, (_, options) in KINDS.items()]
+    zero = plan.cohort.diagonal == 0
+    if zero:
+        plan.say(ZERO.strip())
     outcome = run_grid(plan, variants, reference="profile")
-    printed = FEATURES[plan.dataset]
+    printed = {kind: FEATURES[plan.dataset].get(kind, NOTHING) for kind in KINDS}
+    asked = [v.name for v in plan.asked(variants)]
     table = pd.DataFrame(
         [
             {
@@ -38,23 +62,24 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
                 "printed_auroc_sd": printed[kind][1],
                 "missing": outcome.missing.get(kind, ""),
             }
-            for kind in KINDS
+            for kind in asked
         ]
     )
     text = (
         "# Node features of VanillaTF, AUROC (%)\n\n"
         + rows(
             ["node features", "paper", "ours"],
-            [[words, show(printed[kind]), outcome.shown(kind)] for kind, words in KINDS.items()],
+            [[KINDS[kind][0], show(printed[kind]), outcome.shown(kind)] for kind in asked],
         )
         + circumstances(plan, outcome)
-        + "\nThe number of eigenvectors is not printed; ours is about 32, so that the heads divide the width.\n"
+        + NOTES
+        + (ZERO if zero else "")
         + skipped(outcome)
     )
     figure = beside_figure(
-        list(KINDS.values()),
-        np.array([outcome.value(kind) for kind in KINDS]),
-        np.array([printed[kind] for kind in KINDS]),
+        [KINDS[kind][0] for kind in asked],
+        np.array([outcome.value(kind) for kind in asked]),
+        np.array([printed[kind] for kind in asked]),
         "test AUROC (%)",
     )
     return table, text, figure

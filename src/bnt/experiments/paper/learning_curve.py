@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.experiments.job import Split
+from bnt.experiments.job import Split, Variant
 from bnt.experiments.paper.drawing import lines
 from bnt.experiments.paper.plan import Outcome, Plan, run_grid
 from bnt.experiments.paper.printed import show
 from bnt.experiments.paper.texts import circumstances, rows, skipped
 from bnt.experiments.statistics import summarise
+from bnt.models import find_entry
 from bnt.report.figures import canvas, styled
 from bnt.splits import protocol, split_labels
 from bnt.splits.protocols import ALIASES
@@ -46,12 +49,40 @@ def thinned_splits(plan: Plan) -> list[tuple[str, Split]]:
     return found
 
 
+def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
+    """Return the plan without the shares that do not fill one batch of every network, and which these are, in words.
+
+    They are left out for linear models too, so that all curves have the same shares.
+    """
+    sizes = [v.recipe.batch_size for v in variants if find_entry(v.model).family == "network"]
+    if not sizes:
+        return plan, ""
+    fewest: dict[float, int] = {}
+    for fraction in plan.fractions:
+        fewest[fraction] = min(len(split[0]) for _, split in thinned_splits(replace(plan, fractions=(fraction,))))
+    small = [f for f, n in fewest.items() if n < max(sizes)]
+    if len(small) == len(fewest):
+        raise BadInput(
+            f"The whole training part, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
+            "it with --change batch_size=8."
+        )
+    if not small:
+        return plan, ""
+    said = ", ".join(f"{100 * f:.0f} % ({fewest[f]} subjects)" for f in small)
+    kept = tuple(f for f in plan.fractions if f not in small)
+    return replace(plan, fractions=kept), f"Left out: {said}, less than one batch of {max(sizes)}."
+
+
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run every share of the training part and return table, Markdown and figure."""
+    variants = [plan.variant(m, m) for m in MODELS]
+    plan, left_out = fillable(plan, plan.asked(variants))
+    if left_out:
+        plan.say(left_out)
     # A share of the training part is no repeat of another: nothing is averaged or tested over them.
-    outcome = run_grid(plan, [plan.variant(m, m) for m in MODELS], thinned_splits(plan), comparable=False)
+    outcome = run_grid(plan, variants, thinned_splits(plan), comparable=False)
     table = collect(plan, outcome)
-    return table, markdown(plan, outcome, table), draw(plan, table)
+    return table, markdown(plan, outcome, table, left_out), draw(plan, table)
 
 
 def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
@@ -75,7 +106,7 @@ def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame) -> str:
+def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame, left_out: str = "") -> str:
     """Return AUROC by share of the training part."""
     models = table["model"].unique().tolist()
     body = []
@@ -89,6 +120,7 @@ def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame) -> str:
         + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)
         + circumstances(plan, outcome, printed=False)
         + "\nThe paper prints no learning curve; the authors' release has the setting for it.\n"
+        + (f"{left_out}\n" if left_out else "")
         + skipped(outcome)
     )
 

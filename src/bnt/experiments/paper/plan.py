@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,21 @@ from bnt.training.run import check_device
 
 @dataclass(frozen=True)
 class Preset:
-    """A budget: how many splits, which recipe, and how many epochs where it is not the recipe's own."""
+    """A budget: how many splits, which recipe, and what it sets for every network alike, whatever its own row says."""
 
     splits: int
     recipe: str
-    epochs: int | None = None
+    settings: Mapping[str, Any]
 
 
+# Fixed before the tables were made, the same for every network: up to 40 epochs, less where validation stands still.
+STOPPING = {"epochs": 40, "patience": 10, "select": "smoothed"}
 PRESETS = {
-    "quick": Preset(2, "default", 8),
-    "standard": Preset(5, "default"),
-    "full": Preset(20, "paper", 200),
+    "quick": Preset(2, "default", {"epochs": 8}),
+    "standard": Preset(5, "default", STOPPING),
+    "full": Preset(20, "paper", {"epochs": 200}),
 }
+SIZES = (50, 100, 200, 400)
 FRACTIONS = tuple(i / 10 for i in range(1, 11))
 
 
@@ -63,8 +66,8 @@ class Plan:
         Names of variants to keep; all when empty.
     model_options : mapping
         For each model, options on top of those of the table.
-    clusters, fractions : tuple
-        K of Figure 3a; shares of the training part of the learning curve.
+    clusters, fractions, sizes : tuple
+        K of Figure 3a; shares of the training part of the learning curve; V of the measured complexity.
     jobs, threads, device, engine, address, split_seed, seeds
         As in ``bnt compare``.
     together : bool
@@ -92,6 +95,7 @@ class Plan:
     model_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     clusters: tuple[int, ...] = CLUSTERS
     fractions: tuple[float, ...] = FRACTIONS
+    sizes: tuple[int, ...] = SIZES
     jobs: int = 1
     threads: int = 1
     device: str = "cpu"
@@ -128,9 +132,14 @@ class Plan:
         return self.recipe_for(None)
 
     def recipe_for(self, model: str | None) -> Recipe:
-        """Return the recipe of one model."""
-        changes = {"epochs": self.epochs or PRESETS[self.preset].epochs, **self.changes}
-        return find_recipe(self.recipe_name, model, **changes)
+        """Return the recipe of one model: its catalogue row, then the preset, then what was asked for."""
+        changes = dict(PRESETS[self.preset].settings)
+        if self.preset == "standard":  # small cohorts still make the steps that the model needs
+            changes["min_steps"] = find_recipe(self.recipe_name, model).min_steps
+        asked = {**({"epochs": self.epochs} if self.epochs else {}), **self.changes}
+        if "epochs" in asked:
+            changes.pop("min_steps", None)
+        return find_recipe(self.recipe_name, model, **{**changes, **asked})
 
     @property
     def dataset(self) -> str:
@@ -188,6 +197,8 @@ class Outcome:
         Why a variant has no result: it was skipped, or all its runs failed.
     failed : dict
         Why a run of a variant that has others failed, by the run's name.
+    fitted : dict
+        Which defaults of a variant were changed to fit the cohort.
     seconds : float
     folder : path
     comparisons : DataFrame
@@ -203,6 +214,7 @@ class Outcome:
     comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
     variants: list[Variant] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    fitted: dict[str, str] = field(default_factory=dict)
 
     def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
         """Return mean and SD over splits of a variant, NaN where there is none."""
@@ -249,6 +261,59 @@ def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant]
     return kept, reasons
 
 
+def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
+    """Return a variant whose defaults fit the number of ROIs, and what was changed, in words; nothing where they do.
+
+    No more clusters than ROIs, and the largest number of heads, up to the default, that divides a node's width. What
+    was asked for by name stays, so that a study of clusters leaves out those that there cannot be.
+    """
+    from bnt.models import find_entry, model_options
+    from bnt.models.registry import count_parameters
+    from bnt.training.network import options_for
+
+    entry = find_entry(variant.model)
+    if entry.family != "network" or (entry.needs_series and cohort.timeseries is None):
+        return variant, ""
+    defaults, changed = model_options(variant.model), {}
+    clusters = defaults.get("n_clusters")
+    if clusters and "n_clusters" not in variant.options and clusters > cohort.n_rois:
+        changed["n_clusters"] = cohort.n_rois
+    free = "n_heads" in defaults and "n_heads" not in variant.options
+    for heads in range(defaults["n_heads"], 0, -1) if free else ():
+        own = {"n_heads": heads} if heads != defaults["n_heads"] else {}
+        options = options_for(cohort, variant.model, {**variant.options, **changed, **own})
+        try:
+            count_parameters(variant.model, cohort.n_rois, 2, **options)
+        except BadInput:
+            continue  # with fewer heads it may fit; what fits with none is said by runnable
+        changed |= own
+        break
+    if not changed:
+        return variant, ""
+    words = ", ".join(f"{name}={value} in place of {defaults[name]}" for name, value in changed.items())
+    return replace(variant, options={**variant.options, **changed}), f"{words}, to fit {cohort.n_rois} ROIs"
+
+
+def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str], dict[str, str]]:
+    """Return the variants to run, why others cannot be, and what was changed to fit the cohort; both are said.
+
+    Raises
+    ------
+    BadInput
+        Where none can be run.
+    """
+    both = [fitted(plan.cohort, variant) for variant in plan.asked(variants)]
+    kept, missing = runnable(plan.cohort, [variant for variant, _ in both])
+    names = {variant.name for variant in kept}
+    changed = {variant.name: words for variant, words in both if words and variant.name in names}
+    for heading, reasons in (("Changed", changed), ("Skipped", missing)):
+        for reason in dict.fromkeys(reasons.values()):
+            plan.say(f"{heading}: {', '.join(name for name, why in reasons.items() if why == reason)}: {reason}.")
+    if not kept:
+        raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
+    return kept, missing, changed
+
+
 def run_grid(
     plan: Plan,
     variants: Sequence[Variant],
@@ -279,11 +344,12 @@ def run_grid(
 
     folder = folder or plan.out
     plan.check_binary()
-    kept, missing = runnable(plan.cohort, plan.asked(variants))
-    for name, reason in missing.items():
-        plan.say(f"Skipped: {name}: {reason}.")
-    if not kept:
-        raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
+    kept, missing, changed = prepare(plan, variants)
+    there = [v.name for v in kept]
+    if (folder / "study.json").is_file():
+        there += [v.name for v in variants_of(folder)]
+    if comparable and reference is not None and reference not in there:
+        plan.say(f"{reference}, which the others are compared with, is not run: differences are to {there[0]}.")
     study = Study(
         folder,
         plan.cohort,
@@ -318,13 +384,15 @@ def run_grid(
             missing.setdefault(variant, reason.rstrip("."))
     summary = comparisons = pd.DataFrame()
     if comparable:
+        if reference is not None and reference in there and reference not in done:
+            plan.say(f"{reference}, which the others are compared with, has no result: differences are to {done[0]}.")
         runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
     else:
         write_atomic(folder / "runs.csv", runs.to_csv(index=False))
         for name in ("summary.csv", "summary.md", "comparisons.csv"):
             (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
     seconds = time.monotonic() - started
-    return Outcome(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed)
+    return Outcome(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed, changed)
 
 
 def variants_of(folder: Path) -> list[Variant]:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.errors import BadInput
 from bnt.experiments.job import Variant
 from bnt.experiments.paper.drawing import beside_figure
 from bnt.experiments.paper.estimate import BEYOND_STEPS, duration, step_seconds
-from bnt.experiments.paper.plan import Plan, runnable
+from bnt.experiments.paper.plan import Plan, prepare
 from bnt.experiments.paper.printed import NOTHING, RUNTIME, show
-from bnt.experiments.paper.texts import about, not_run, rows
+from bnt.experiments.paper.texts import about, changed_to_fit, not_run, rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,11 +41,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Measure steps and return table, Markdown and figure."""
     # One batch size for all: a model's own recipe may have another, and a step would not be the same work.
     variants = plan.asked([Variant(m, m, plan.variant(m, m).options, plan.recipe_name, plan.recipe) for m in METHODS])
-    kept, missing = runnable(plan.cohort, variants)
-    for name, reason in missing.items():
-        plan.say(f"Skipped: {name}: {reason}.")
-    if not kept:
-        raise BadInput(f"Nothing can be measured on {plan.cohort.path}: {next(iter(missing.values()))}.")
+    kept, missing, changed = prepare(plan, variants)
     n = len(kept)
     plan.say(f"Training steps of {n} model{'s' * (n != 1)}, a few seconds each: about {duration(4.0 * n)} or more.")
     # Other work on the machine slows a step down; the processor's own time does not count it.
@@ -68,6 +63,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
             s="s" * (plan.threads != 1),
             dataset=plan.dataset,
         )
+        + changed_to_fit(changed)
         + not_run(missing)
     )
     theirs = found[["printed_minutes", "printed_minutes_sd"]].to_numpy()

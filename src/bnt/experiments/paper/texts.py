@@ -13,6 +13,7 @@ from bnt.experiments.paper.estimate import duration, epochs_in_words, most_epoch
 from bnt.experiments.paper.plan import Outcome, Plan
 from bnt.experiments.paper.printed import N_RUNS
 from bnt.models import find_entry
+from bnt.training.recipe import Recipe
 
 
 def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -22,8 +23,17 @@ def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def skipped(outcome: Outcome) -> str:
-    """Return what was skipped or failed, and why."""
-    return not_run(outcome.missing) + listed("Failed runs; the numbers are from the others:", outcome.failed)
+    """Return what was changed, skipped or failed, and why."""
+    return (
+        changed_to_fit(outcome.fitted)
+        + not_run(outcome.missing)
+        + listed("Failed runs; the numbers are from the others:", outcome.failed)
+    )
+
+
+def changed_to_fit(changed: Mapping[str, str]) -> str:
+    """Return which defaults were changed to fit the cohort."""
+    return listed("Changed:", changed)
 
 
 def not_run(missing: Mapping[str, str]) -> str:
@@ -46,7 +56,7 @@ def p_words(p: float) -> str:
 
 
 def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
-    """Return recipe, epochs and batch size of the networks among the runs; those with their own are named after them.
+    """Return recipe, epochs, batch size and stopping of the networks among the runs; exceptions are named after them.
 
     Parameters
     ----------
@@ -59,8 +69,9 @@ def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
         sizes = runs.loc[runs["variant"] == variant.name, "n_train"]
         if not len(sizes) or find_entry(variant.model).family != "network":
             continue
-        epochs = epochs_in_words(most_epochs(variant.recipe, int(n)) for n in sizes)
-        said = f"recipe `{variant.recipe_name}`, {epochs} at most, batch {variant.recipe.batch_size}"
+        most = [most_epochs(variant.recipe, int(n)) for n in sizes]
+        said = f"recipe `{variant.recipe_name}`, {epochs_in_words(most)} at most, batch {variant.recipe.batch_size}"
+        said += stopping_words(variant.recipe, max(most))
         found.setdefault(said, []).append(variant.name)
     if not found:
         return ""
@@ -72,6 +83,14 @@ def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
         if said != usual
     ]
     return usual + (f" ({'; '.join(others)})" if others else "")
+
+
+def stopping_words(recipe: Recipe, epochs: int) -> str:
+    """Return when training ends before its last epoch; nothing where it cannot."""
+    if recipe.select == "last" or not 0 < recipe.patience < epochs:
+        return ""
+    smoothed = f" (mean of {recipe.smooth} epochs)" if recipe.select == "smoothed" else ""
+    return f", stopped after {recipe.patience} epochs without a better validation AUROC{smoothed}"
 
 
 def circumstances(plan: Plan, outcome: Outcome, *, printed: bool = True) -> str:
