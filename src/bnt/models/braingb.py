@@ -64,7 +64,7 @@ class BrainGB(nn.Module):
     The Brain Network Transformer's paper does not say which design it took. Of all configurations of the public code
     only attention with 2 heads and h = 256 has its 1.08 and 1.49 million parameters, with either of the two
     concatenated messages; ours is node concat. Edge weights are absolute values. A node's edge to itself weighs the
-    mean of its other edges, whatever the connectome's diagonal: PyTorch Geometric 2 takes the loops out and adds its own.
+    mean of its other edges, whatever the connectome's diagonal: PyTorch Geometric 2 takes loops out and adds its own.
 
     Departures: the public code registers an MLP that it never uses (left out); has no ``max`` readout (taken from
     :mod:`bnt.nn`); needs h = 256 for ``mean`` (any h does here); sums without BatchNorm where ``sum`` has one here.
