@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+BRAIN = Path(__file__).parents[2] / "docs" / "examples" / "ocread_brain_subgraphs.py"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "ocread_protein_graph.py"
 
 
@@ -42,10 +43,20 @@ def test_pytorch_geometric_is_not_imported_with_the_package():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_protein_example_learns():
-    spec = importlib.util.spec_from_file_location("ocread_protein_graph", EXAMPLE)
+def opened(example: Path):
+    spec = importlib.util.spec_from_file_location(example.stem, example)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.main(n_graphs=120, epochs=40) > 0.75  # chance is 0.5
+    return module
+
+
+def test_the_protein_example_learns():
+    assert opened(EXAMPLE).main(n_graphs=120, epochs=40) > 0.75  # chance is 0.5
+
+
+def test_subgraphs_of_a_brain_tell_the_network_of_an_roi():
+    accuracy, chance = opened(BRAIN).main()
+    assert chance < 0.4
+    assert accuracy > 0.7

@@ -12,6 +12,7 @@ from bnt.data.scan import SYMMETRY_TOLERANCE, Content, Scan
 from bnt.errors import BadInput
 
 RANGE_TOLERANCE = 1e-4
+SPARSE = 0.1  # share of zeros that no correlation matrix has
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,12 @@ def _check_correlations(scan: Scan, values: np.ndarray, diagonal: np.ndarray, ki
         raise BadInput(
             f"{scan} has {scale[np.argmax(np.abs(np.abs(scale) - 1))]:.3g} on its diagonal, where correlations have "
             "1: if these are covariances, divide them by the standard deviations."
+        )
+    if largest > 1 + RANGE_TOLERANCE and values.min() >= 0 and (flat(values) == 0).mean() > SPARSE:
+        raise BadInput(
+            f"{scan} has no negative value, many zeros, and values up to {largest:.3g}: these look like a structural "
+            "connectome (streamlines); take their logarithm and divide by each scan's largest, so that weights are in "
+            "[0, 1] (docs/cohorts.md)."
         )
     if largest > 1 + RANGE_TOLERANCE:
         raise BadInput(
