@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from bnt.cohort.atomic import write_atomic
-from bnt.training.run import load_result
+from bnt.cohort._files import write_atomic
+from bnt.training._run import load_result
 
 
 def row(folder: Path) -> dict[str, object]:

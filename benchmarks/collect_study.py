@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bnt.cohort.atomic import write_atomic
-from bnt.experiments.results import comparison_table, run_table
+from bnt.cohort._files import write_atomic
+from bnt.studies._results import comparison_table, run_table
 
 
 def main() -> None:

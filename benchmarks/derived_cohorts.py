@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bnt.cohort import Cohort, load_cohort
-from bnt.cohort.triangle import square
+from bnt.cohort._triangle import square
 from bnt.connectivity import connectomes
 
 Change = Callable[[np.ndarray], np.ndarray]

@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import load_cohort
-from bnt.cohort.atomic import write_atomic
+from bnt.cohort._files import write_atomic
 from bnt.models import create_model
-from bnt.models.classical.covariances import from_series
-from bnt.models.classical.features import TangentFeatures
-from bnt.models.inputs import Inputs
+from bnt.models._inputs import Inputs
+from bnt.models.classical._features import TangentFeatures, from_series
 
 MODELS = {
     "pearson-svm": ("svm", {}),

@@ -22,7 +22,7 @@ def test_python_of_the_readme_runs(number, capsys):
 
 
 def test_every_command_of_the_readme_exists():
-    from bnt.cli.main import COMMANDS
+    from bnt.cli._main import COMMANDS
 
     named = re.findall(r"(?:^|`)bnt ([a-z]+)", README.read_text(), flags=re.MULTILINE)
     assert named

@@ -23,7 +23,7 @@ from sklearn.svm import SVC
 
 import bnt
 from bnt.cohort import Cohort, square
-from bnt.cohort.triangle import endpoints
+from bnt.cohort._triangle import endpoints
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -1,5 +1,5 @@
 """``python -m bnt`` is ``bnt``."""
 
-from bnt.cli.main import entry_point
+from bnt.cli._main import entry_point
 
 entry_point()

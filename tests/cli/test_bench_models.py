@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnt.cli import bench_models
+from bnt.bench import _models as bench_models
 from bnt.errors import BadInput
 from bnt.models import count_parameters, list_models
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bnt.cli.main import COMMANDS, main
+from bnt.cli._main import COMMANDS, main
 from bnt.models import CATALOG
 
 
@@ -20,7 +20,7 @@ def test_overview_names_every_command(capsys):
 def test_importing_bnt_and_asking_for_help_import_nothing_heavy():
     heavy = "torch nilearn pandas scipy sklearn matplotlib numpy"
     code = (
-        "import sys; from bnt.cli.main import main; main(['--help']); import bnt; "
+        "import sys; from bnt.cli._main import main; main(['--help']); import bnt; "
         f"print(sorted(set('{heavy}'.split()) & set(sys.modules)))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -31,7 +31,7 @@ def test_importing_bnt_and_asking_for_help_import_nothing_heavy():
 def test_help_of_each_command_imports_nothing_heavy(command):
     heavy = "torch nilearn pandas scipy sklearn matplotlib"
     code = (
-        f"import sys; from bnt.cli.main import main; code = main(['{command}', '--help']); "
+        f"import sys; from bnt.cli._main import main; code = main(['{command}', '--help']); "
         f"print(code, sorted(set('{heavy}'.split()) & set(sys.modules)))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -57,7 +57,7 @@ def test_unknown_option_has_exit_code_2(capsys):
 
 
 def test_interruption_has_exit_code_130(monkeypatch, capsys):
-    from bnt.cli import models_command
+    from bnt.cli import _models_command as models_command
 
     def interrupted(options):
         raise KeyboardInterrupt

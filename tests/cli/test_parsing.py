@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bnt.cli.main import main
+from bnt.cli._main import main
 
 MISTAKES = {
     "train": "missing: COHORT, --out PATH",
@@ -42,7 +42,7 @@ def test_help_is_shown_whatever_else_is_typed(capsys):
 
 
 def test_new_scans_are_read_as_the_training_cohort_was(tmp_path):
-    from bnt.cli.predict_command import source_of
+    from bnt.cli._predict_command import source_of
 
     assert source_of("") == source_of(str(tmp_path)) == {}
     (tmp_path / "cohort.json").write_text('{"source": {"content": "matrix", "runs": "first"}}')

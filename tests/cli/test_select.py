@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.cohort import Cohort, load_cohort
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bnt import simulate_cohort
 from bnt.cohort import Cohort, CohortWriter, flat, load_cohort
-from bnt.cohort.store import file_sha256, verify_cohort
+from bnt.cohort._store import file_sha256, verify_cohort
 from bnt.errors import BadInput
 from bnt.splits import check_split
 

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cli.main import main
-from bnt.cohort import Cohort, inspect
-from bnt.cohort.inspect import Inspection, inspect_cohort
-from bnt.cohort.triangle import n_edges
+from bnt.cli._main import main
+from bnt.cohort import Cohort
+from bnt.cohort import _inspect as inspect
+from bnt.cohort._inspect import Inspection, inspect_cohort
+from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
 
 N, V = 24, 8

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nilearn.connectome import sym_matrix_to_vec, vec_to_sym_matrix
 
-from bnt.cohort.triangle import endpoints, flat, n_edges, n_rois_of, square, square_tensor
+from bnt.cohort._triangle import endpoints, flat, n_edges, n_rois_of, square, square_tensor
 from bnt.errors import BadInput
 
 

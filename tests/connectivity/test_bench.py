@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from bnt.cli.bench_command import Options, run
-from bnt.cli.main import main
+from bnt.cli._bench_command import Options, run
+from bnt.cli._main import main
 
 
 def test_connectivity_benchmark_agrees_with_nilearn_in_the_same_run(tmp_path, capsys):
@@ -20,7 +20,7 @@ def test_connectivity_benchmark_agrees_with_nilearn_in_the_same_run(tmp_path, ca
 
 
 def test_data_benchmark_measures_both_stores_and_leaves_nothing_behind(tmp_path, monkeypatch):
-    from bnt.cli import bench_data
+    from bnt.bench import _data as bench_data
 
     # In this process: a fresh one for each phase matters for the memory it reports only.
     monkeypatch.setattr(bench_data, "_phase", lambda *arguments, threads: bench_data.measure(*arguments))
@@ -36,7 +36,7 @@ def test_data_benchmark_measures_both_stores_and_leaves_nothing_behind(tmp_path,
 
 
 def test_a_phase_runs_in_a_fresh_process(tmp_path):
-    from bnt.cli.bench_data import _phase
+    from bnt.bench._data import _phase
 
     measured = _phase("write", str(tmp_path / "cohort"), 5, 4, "float32", "", threads=1)
     assert (tmp_path / "cohort" / "cohort.json").is_file()

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnt.cli.main import main
-from bnt.data.abide import fetch_abide
-from bnt.data.abide_files import read_1d, read_phenotype
+from bnt.cli._main import main
 from bnt.errors import BadInput
+from bnt.sources._abide import fetch_abide, read_1d, read_phenotype
 
 SITES = ["PITT", "PITT", "PITT", "NYU", "NYU", "OHSU"]
 LENGTHS = [120, 130, 120, 140, 140, 90]

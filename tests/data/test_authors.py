@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from source_files import authors_dictionary, edges, pearson, series
 
-from bnt.data.importing import import_cohort
-from bnt.data.inert_pickle import read_inert
 from bnt.errors import BadInput
+from bnt.sources._authors import read_inert
+from bnt.sources._ingest import import_cohort
 
 
 def save_object(file, payload: bytes) -> None:

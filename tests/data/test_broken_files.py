@@ -31,16 +31,13 @@ from source_files import (
 )
 
 from bnt.cohort import Cohort
-from bnt.data.authors import find_authors
-from bnt.data.cifti import read_cifti
-from bnt.data.cpac import read_cpac_matrix, read_cpac_series
-from bnt.data.files import find_stack, read_plain
-from bnt.data.importing import import_cohort
-from bnt.data.inert_pickle import read_inert
-from bnt.data.participants import read_participants
-from bnt.data.scan import Content
-from bnt.data.xcpd import read_xcpd_matrix, read_xcpd_series
 from bnt.errors import BadInput
+from bnt.sources._authors import find_authors, read_inert
+from bnt.sources._derivatives import read_cifti, read_cpac_matrix, read_cpac_series, read_xcpd_matrix, read_xcpd_series
+from bnt.sources._ingest import import_cohort
+from bnt.sources._participants import read_participants
+from bnt.sources._readers import find_stack, read_plain
+from bnt.sources._scan import Content
 
 MUTANTS = 200
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from source_files import edges, pearson, put, series, write_1d, write_participants
 
-from bnt.data.importing import import_cohort
 from bnt.errors import BadInput
+from bnt.sources._ingest import import_cohort
 
 
 def test_abide_names_give_the_file_id_and_the_atlas(tmp_path):

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from source_files import LABELS, edges, pearson, put, series, write_participants, write_xcpd_series
 
-from bnt.cli.main import main
-from bnt.data.importing import import_cohort
+from bnt.cli._main import main
 from bnt.errors import BadInput
+from bnt.sources._ingest import import_cohort
 
 
 def folder_of(tmp_path, *arrays):
@@ -114,7 +114,7 @@ def test_other_labels_or_another_order_are_refused(tmp_path):
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path):
-    from bnt.data.sources import find_scans
+    from bnt.sources._readers import find_scans
 
     (tmp_path / "in").mkdir()
     for i in range(3):
@@ -123,7 +123,7 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path):
 
 
 def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch):
-    from bnt.data import importing
+    from bnt.sources import _ingest as importing
 
     source = folder_of(tmp_path, GOOD, series(2), series(3))
     before = sorted(tmp_path.rglob("*"))
@@ -274,7 +274,7 @@ def test_the_command_writes_a_cohort_and_says_what_is_missing(tmp_path, capsys):
 
 
 def test_the_command_has_the_defaults_of_the_function():
-    from bnt.cli.import_command import Options
+    from bnt.cli._import_command import Options
 
     defaults = {n: p.default for n, p in inspect.signature(import_cohort).parameters.items()}
     options = vars(Options("a", "b"))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bnt
-from bnt.cohort.triangle import endpoints
-from bnt.data import simulation
-from bnt.data.simulation_model import module_sizes
+from bnt.cohort._triangle import endpoints
 from bnt.errors import BadInput
+from bnt.sources import _simulate as simulation
+from bnt.sources._simulation_model import module_sizes
 
 SMALL = {"n_subjects": 24, "n_rois": 20, "n_sites": 3}
 
@@ -183,7 +183,7 @@ def test_impossible_requests_are_refused_in_a_sentence(options: dict, found: str
 
 
 def test_the_command_has_the_defaults_of_the_function() -> None:
-    from bnt.cli.simulate_command import Options
+    from bnt.cli._simulate_command import Options
 
     names = {"subjects": "n_subjects", "rois": "n_rois", "sites": "n_sites", "modules": "n_modules"}
     names["volumes"] = "n_volumes"
@@ -196,7 +196,7 @@ def test_the_command_has_the_defaults_of_the_function() -> None:
 def test_the_command_writes_a_cohort_and_says_what_is_planted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bnt.cli.main import main
+    from bnt.cli._main import main
 
     sizes = ["--subjects", "16", "--rois", "14", "--sites", "2", "--no-series"]
     assert main(["simulate", str(tmp_path / "c"), *sizes, "--effect-pairs", "Default:Visual:+"]) == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.cohort import load_cohort
 
 N, V = 40, 12

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from source_files import LABELS, edges, pearson, series, write_participants, write_xcpd_matrix, write_xcpd_series
 
-from bnt.data.importing import import_cohort
 from bnt.errors import BadInput
+from bnt.sources._ingest import import_cohort
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor
 from bnt.cohort import Cohort, square
 from bnt.errors import BadInput
-from bnt.estimators.vector_order import plausibility
+from bnt.estimators._layout import plausibility
 
 V, E = 16, 120  # of the fixture's cohort
 

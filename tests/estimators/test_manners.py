@@ -11,13 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bnt.estimators.classifier
-import bnt.estimators.regressor
+import bnt.estimators._estimators
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor
 from bnt.cohort import Cohort
-from bnt.estimators.holding_out import hold_out
+from bnt.estimators._fitting import hold_out
 from bnt.training import find_recipe
-from bnt.training.task import Task
+from bnt.training._task import Task
 
 
 def test_same_random_state_same_bits_and_another_state_others(cohort, y, tiny):
@@ -132,7 +131,7 @@ def test_a_constant_score_is_predicted_as_it_is(cohort, tiny):
     np.testing.assert_allclose(reg.predict(cohort), 7.0)
 
 
-@pytest.mark.parametrize("module", [bnt.estimators.classifier, bnt.estimators.regressor])
+@pytest.mark.parametrize("module", [bnt.estimators._estimators])
 def test_the_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

@@ -10,12 +10,12 @@ from sklearn.utils.validation import NotFittedError
 
 import bnt
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor, Cohort, SiteStratifiedSplit
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.report.commands import train_command
-from bnt.training.recipe import Recipe, find_recipe
-from bnt.training.run import describe, train_run
-from bnt.training.trained import TrainedRun
+from bnt.report._commands import train_command
+from bnt.training._recipe import Recipe, find_recipe
+from bnt.training._run import describe, train_run
+from bnt.training._trained import TrainedRun
 
 
 @pytest.mark.parametrize("model", ["bnt", "vanilla", "svm", "logistic", "tangent-logistic", "linear-ensemble"])
@@ -71,7 +71,7 @@ def test_the_command_lines_predictions_are_the_same(cohort, y, tiny, tmp_path):
 
 
 def test_a_run_of_the_command_line_opens_as_an_estimator(cohort, tiny, tmp_path):
-    from bnt.training.run import describe, train_run
+    from bnt.training._run import describe, train_run
 
     split = next(bnt.SiteStratifiedSplit(1).split(cohort, "diagnosis"))
     config = describe(cohort, "diagnosis", split, model="bnt", options=tiny["options"], recipe=tiny["recipe"])
@@ -142,8 +142,7 @@ def test_epochs_beside_a_recipe_are_the_number_of_epochs(tiny):
 
 
 def test_a_missing_group_is_of_its_own_and_a_missing_site_unknown(cohort):
-    from bnt.estimators.layout import Layout
-    from bnt.estimators.reading import _cohort
+    from bnt.estimators._layout import Layout, _cohort
 
     n = len(cohort)
     layout = Layout(cohort.connectomes.shape[1], cohort.n_rois, 1.0, "paper")

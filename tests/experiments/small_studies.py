@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from bnt.cohort import Cohort
-from bnt.experiments.job import Variant
-from bnt.experiments.study import Study
 from bnt.splits import named_splits
-from bnt.training.recipe import Recipe
+from bnt.studies._job import Variant
+from bnt.studies._study import Study
+from bnt.training._recipe import Recipe
 
 TINY = {"n_layers": 1, "n_heads": 2, "ffn": 8, "n_clusters": 2}
 LOGISTIC = Variant("logistic", "logistic")

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cli.main import main
-from bnt.cli.variants import parse_variant
+from bnt.cli._main import main
+from bnt.cli._parsing import parse_variant
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.report.build import write_report
+from bnt.report._build import write_report
 
 
 def test_a_model_with_options_keeps_the_name_as_given():

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from small_studies import LOGISTIC, make_study, tiny, weights
 
+from bnt.cohort._files import held, holder
 from bnt.errors import BadInput
-from bnt.experiments import engine
-from bnt.experiments.engine import last_line
-from bnt.experiments.job import Job, Variant, lock_of
-from bnt.experiments.locks import held, holder
+from bnt.studies import _engine as engine
+from bnt.studies._engine import last_line
+from bnt.studies._job import Job, Variant, lock_of
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +118,7 @@ def test_one_failed_job_does_not_stop_the_others_and_its_reason_is_one_sentence(
 def test_two_drivers_do_not_work_on_one_study(cohort, tmp_path, monkeypatch):
     study = make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1)
     study.folder.mkdir()
-    monkeypatch.setattr("bnt.experiments.study.held", lambda file, wait: held(file, 0.1))
+    monkeypatch.setattr("bnt.studies._study.held", lambda file, wait: held(file, 0.1))
     with held(study.folder / ".lock"), pytest.raises(BadInput, match=f"in use by process {os.getpid()}"):
         study.run()
 

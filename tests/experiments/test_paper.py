@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 import bnt
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.experiments.paper import PARTS, reproduce
-from bnt.experiments.paper.plan import PRESETS, Plan
-from bnt.training.recipe import find_recipe
+from bnt.paper._plan import PRESETS, Plan
+from bnt.paper._reproduce import PARTS, reproduce
+from bnt.training._recipe import find_recipe
 
 SMALL = {
     "bnt": {"ffn": 8, "n_layers": 1},
@@ -247,7 +247,7 @@ def test_complexity_measures_steps_at_each_number_of_rois(plan):
 
 
 def test_the_exponent_is_that_of_the_largest_sizes():
-    from bnt.experiments.paper.complexity import exponent
+    from bnt.paper._complexity import exponent
 
     sizes = np.array([10, 50, 100, 200])
     seconds = np.where(sizes == 10, 7.0, 1e-6 * sizes**2.5)
@@ -275,9 +275,9 @@ def without_label(cohort, tmp_path_factory):
 
 @pytest.mark.parametrize("what", ["parameters", "runtime", "theory"])
 def test_parts_that_predict_nothing_need_no_label(plan, without_label, monkeypatch, what):
-    from bnt.experiments import theory_report
-    from bnt.experiments.paper import runtime
-    from bnt.experiments.paper.writing import open_output
+    from bnt.paper import _runtime as runtime
+    from bnt.paper import _theory_report as theory_report
+    from bnt.paper._outputs import open_output
 
     monkeypatch.setattr(runtime, "step_seconds", lambda *_, **__: 0.01)
     monkeypatch.setattr(theory_report, "expected_seconds", lambda: 240.0)
@@ -339,7 +339,7 @@ def test_the_stopping_rule_of_the_real_table_is_the_same_for_every_network(plan)
 def test_command_line_offers_every_part(cohort, tmp_path, capsys):
     from typing import get_args
 
-    from bnt.cli.reproduce_command import What
+    from bnt.cli._reproduce_command import What
 
     assert set(get_args(What)) == {*PARTS, "all"}
     assert main(["reproduce", "parameters", str(cohort.path), "--out", str(tmp_path / "p")]) == 0

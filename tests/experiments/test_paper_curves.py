@@ -12,9 +12,10 @@ import pytest
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.experiments.job import configure
-from bnt.experiments.paper import curve_runs, curves
-from bnt.experiments.paper.plan import Plan
+from bnt.paper import _curve_runs as curve_runs
+from bnt.paper import _curves as curves
+from bnt.paper._plan import Plan
+from bnt.studies._job import configure
 
 SMALL = {"vanilla": {"ffn": 8, "n_layers": 1, "n_heads": 2}}
 

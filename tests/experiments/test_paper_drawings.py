@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from bnt.errors import BadInput
-from bnt.experiments.paper import figure3a, table2
-from bnt.experiments.paper.plan import Outcome, Plan
+from bnt.paper import _figure3a as figure3a
+from bnt.paper import _table2 as table2
+from bnt.paper._plan import Outcome, Plan
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bnt.experiments.paper import printed
-from bnt.experiments.paper.figure3b import own_and_other
-from bnt.experiments.paper.parameters import count, number
-from bnt.experiments.paper.plan import PRESETS, Plan
-from bnt.explain.rois import Networks
+from bnt.explain._networks import Networks
+from bnt.paper import _printed as printed
+from bnt.paper._figure3b import own_and_other
+from bnt.paper._parameters import count, number
+from bnt.paper._plan import PRESETS, Plan
 
 # facts.md 11.1: AUROC / accuracy / sensitivity / specificity, as one text a data set.
 TABLE1 = {

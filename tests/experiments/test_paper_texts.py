@@ -9,12 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.experiments.paper import difference, estimate, figure3b, runtime, table1
-from bnt.experiments.paper.plan import Outcome, Plan
-from bnt.experiments.paper.texts import circumstances, p_words, skipped, training
-from bnt.experiments.study import Study
-from bnt.explain.rois import UNASSIGNED, Networks
-from bnt.training.recipe import Recipe, find_recipe
+from bnt.explain._networks import UNASSIGNED, Networks
+from bnt.paper import _difference as difference
+from bnt.paper import _estimate_time as estimate
+from bnt.paper import _figure3b as figure3b
+from bnt.paper import _runtime as runtime
+from bnt.paper import _table1 as table1
+from bnt.paper._plan import Outcome, Plan
+from bnt.paper._texts import circumstances, p_words, skipped, training
+from bnt.studies._study import Study
+from bnt.training._recipe import Recipe, find_recipe
 
 
 @pytest.fixture

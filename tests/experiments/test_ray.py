@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from small_studies import LOGISTIC, make_study, tiny, weights
 
+from bnt.cohort._files import holder
 from bnt.errors import BadInput
-from bnt.experiments import engine
-from bnt.experiments.engine import last_line
-from bnt.experiments.job import Job, lock_of
-from bnt.experiments.locks import holder
+from bnt.studies import _engine as engine
+from bnt.studies._engine import last_line
+from bnt.studies._job import Job, lock_of
 
 
 def parent_of(process: int) -> int:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.experiments import results
-from bnt.experiments.results import comparison_table, markdown_table, notes, summary_table
+from bnt.studies import _results as results
+from bnt.studies._results import comparison_table, markdown_table, notes, summary_table
 
 
 def runs_of(scores: dict[str, list[float]], metric: str = "auroc", **columns: object) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from bnt.experiments.statistics import (
+from bnt.studies._statistics import (
     delong,
     holm,
     paired_permutation_test,
@@ -21,7 +21,7 @@ from bnt.experiments.statistics import (
     permutation_test,
     summarise,
 )
-from bnt.training.metrics import binary_metrics, calibration_error, multiclass_metrics
+from bnt.training._metrics import binary_metrics, calibration_error, multiclass_metrics
 
 scores = st.lists(st.floats(0, 1, width=32), min_size=3, max_size=20)
 

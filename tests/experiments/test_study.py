@@ -13,15 +13,15 @@ from small_studies import LOGISTIC, make_study, tiny, weights
 
 from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
-from bnt.experiments.job import Job, Variant
-from bnt.experiments.merge import run_mismatch
-from bnt.experiments.results import pooled_predictions, run_table, shared_runs, write_tables
-from bnt.experiments.statistics import delong, paired_test
-from bnt.experiments.study import Study, folder_name
 from bnt.splits import named_splits
-from bnt.training.config import RunConfig
-from bnt.training.recipe import find_recipe
-from bnt.training.task import Task
+from bnt.studies._job import Job, Variant
+from bnt.studies._merge import run_mismatch
+from bnt.studies._results import pooled_predictions, run_table, shared_runs, write_tables
+from bnt.studies._statistics import delong, paired_test
+from bnt.studies._study import Study, folder_name
+from bnt.training._config import RunConfig
+from bnt.training._recipe import find_recipe
+from bnt.training._task import Task
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bnt.errors import BadInput
-from bnt.experiments.paper.table1 import from_runs, order, read_runs
+from bnt.paper._table1 import from_runs, order, read_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "abide" / "table1_runs.csv"

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from bnt.experiments import theory as t
-from bnt.experiments import theory_regression as reg
-from bnt.experiments.theory_page import PAGE
+from bnt.paper import _theorems as reg
+from bnt.paper import _theorems as t
+from bnt.paper._theory_page import PAGE
 
 # facts.md 12.3: K = V = 2, radii x angles 0, 1/21, 1/6, 1/3, 1/2, 2/3, 5/6, 1 (of pi).
 TABLE = np.array(

@@ -12,19 +12,27 @@ import pandas as pd
 import pytest
 from small_studies import tiny
 
-from bnt.cli import tune_command
-from bnt.cli.main import main
-from bnt.cli.tune_command import parse_grid
+from bnt.cli import _tune_command as tune_command
+from bnt.cli._main import main
+from bnt.cli._tune_command import parse_grid
 from bnt.errors import BadInput
-from bnt.experiments import tuning as tuning_module
-from bnt.experiments.job import GO_ON, Variant
-from bnt.experiments.paper import estimate
-from bnt.experiments.searches import GridSearch, make_search
-from bnt.experiments.tuning import Tuning, inner_split, status_of, with_setting
-from bnt.experiments.tuning_grids import FREE_RANGES, PAPER_GRIDS, TRAINING, free_ranges, own_grid, paper_grid
 from bnt.models import create_model, list_models, model_options
+from bnt.paper import _estimate_time as estimate
 from bnt.splits import check_split, named_splits
-from bnt.training.recipe import Recipe, find_recipe
+from bnt.studies import _tuning as tuning_module
+from bnt.studies._grids import (
+    FREE_RANGES,
+    PAPER_GRIDS,
+    TRAINING,
+    GridSearch,
+    free_ranges,
+    make_search,
+    own_grid,
+    paper_grid,
+)
+from bnt.studies._job import GO_ON, Variant
+from bnt.studies._tuning import Tuning, inner_split, status_of, with_setting
+from bnt.training._recipe import Recipe, find_recipe
 
 
 @pytest.mark.parametrize(

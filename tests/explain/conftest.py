@@ -12,8 +12,8 @@ import bnt
 from bnt.cohort import Cohort
 from bnt.splits import choose_split
 from bnt.training import find_recipe
-from bnt.training.run import Split, describe, train_run
-from bnt.training.trained import TrainedRun
+from bnt.training._run import Split, describe, train_run
+from bnt.training._trained import TrainedRun
 
 OPTIONS: dict[str, dict[str, Any]] = {"bnt": {"n_clusters": 4, "ffn": 32, "n_heads": 2, "dropout": 0.0}, "svm": {}}
 

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnt.errors import BadInput
-from bnt.explain.attention import MeanAttention, attention_by_network, mean_attention
-from bnt.explain.enrichment import network_enrichment
-from bnt.explain.rois import Networks
-from bnt.training.network import NetworkRun
+from bnt.explain._attention import MeanAttention, attention_by_network, mean_attention, network_enrichment
+from bnt.explain._networks import Networks
+from bnt.training._learners import NetworkRun
 
 
 def naive_attention(run, cohort, rows):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bnt.errors import BadInput
-from bnt.explain.clusters import (
+from bnt.explain._clusters import (
     agreement,
     class_means,
     clustering_stability,
@@ -12,7 +12,7 @@ from bnt.explain.clusters import (
     hard_clusters,
     member_assignments,
 )
-from bnt.explain.rois import Networks
+from bnt.explain._networks import Networks
 
 
 def draws(n: int, v: int, k: int, seed: int) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_hard_clusters_are_the_likeliest_of_the_mean():
 
 
 def test_a_model_without_clusters_is_named(cohort, configured, split):
-    from bnt.explain.stability import refit
+    from bnt.explain._stability import refit
 
     config = configured("svm")
     fitted = refit(config, cohort, cohort.labels("diagnosis"), split[0], split[1])

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.cohort import square
-from bnt.explain import figures
-from bnt.explain.planted import planted_edges
-from bnt.explain.rois import Networks
+from bnt.explain._networks import Networks
+from bnt.explain._stability import planted_edges
+from bnt.plotting import _explanations as figures
 
 
 @pytest.fixture(scope="module")

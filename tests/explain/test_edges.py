@@ -8,14 +8,12 @@ import pytest
 import bnt
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.explain.attention import mean_attention
-from bnt.explain.edges import attributions, edge_map
-from bnt.explain.margins import margins
-from bnt.explain.opening import classical_model, training_part
-from bnt.explain.patterns import baseline_edges, features_of
-from bnt.explain.planted import planted_edges, planted_pairs, precision
-from bnt.explain.stability import refit, shuffled_within
-from bnt.models.inputs import Inputs
+from bnt.explain._attention import mean_attention
+from bnt.explain._edges import attributions, edge_map
+from bnt.explain._opening import classical_model, margins, training_part
+from bnt.explain._patterns import baseline_edges, features_of
+from bnt.explain._stability import planted_edges, planted_pairs, precision, refit, shuffled_within
+from bnt.models._inputs import Inputs
 
 
 def map_of(run, cohort, rows, train, method=None):
@@ -26,7 +24,7 @@ def map_of(run, cohort, rows, train, method=None):
 def ridge_of(cohort, split, **options):
     """Return a ridge regression with options of its own."""
     from bnt.training import find_recipe
-    from bnt.training.run import describe
+    from bnt.training._run import describe
 
     config = describe(cohort, "diagnosis", split, model="ridge", options=options, recipe=find_recipe("default"))
     return refit(config, cohort, cohort.labels("diagnosis"), split[0], split[1])
@@ -36,8 +34,8 @@ def margin_at(run, cohort, edges) -> float:
     """The margin of one connectome, by a forward pass of each member."""
     import torch
 
-    from bnt.cohort.triangle import square_tensor
-    from bnt.explain.opening import member_networks
+    from bnt.cohort._triangle import square_tensor
+    from bnt.explain._opening import member_networks
 
     x = square_tensor(torch.as_tensor(edges, dtype=torch.float32)[None], cohort.diagonal)
     with torch.no_grad():
@@ -69,7 +67,7 @@ def test_gradient_equals_finite_differences(network, cohort, test_rows):
 
 
 def test_a_linear_models_attributions_add_up_to_its_decision(svm, cohort, test_rows, split):
-    from bnt.explain.opening import classical_model
+    from bnt.explain._opening import classical_model
 
     baseline, _ = baseline_edges(svm, (cohort, np.asarray(split[0])))
     ((_, values),) = attributions(svm, cohort, test_rows, baseline)
@@ -79,7 +77,7 @@ def test_a_linear_models_attributions_add_up_to_its_decision(svm, cohort, test_r
 
 
 def test_pattern_is_the_covariance_times_the_weights(svm, cohort, split):
-    from bnt.explain.opening import classical_model
+    from bnt.explain._opening import classical_model
 
     train = np.asarray(split[0])
     x = np.arctanh(np.clip(cohort.edges(train).astype(np.float64), -1 + 1e-6, 1 - 1e-6))
@@ -148,7 +146,7 @@ def test_means_of_sites_are_not_made_up_where_training_subjects_are_gone(cohort,
 
 
 def test_planted_edges_are_those_of_the_planted_pairs(cohort):
-    from bnt.cohort.triangle import endpoints
+    from bnt.cohort._triangle import endpoints
 
     networks = cohort.rois["network"].to_numpy()
     pairs = {frozenset(p[:2]) for p in cohort.source["effect_pairs"]}
@@ -229,7 +227,7 @@ def test_the_map_of_the_other_class_is_the_negative(svm, cohort, split):
 
 def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
     from bnt.training import find_recipe
-    from bnt.training.run import describe
+    from bnt.training._run import describe
 
     config = describe(cohort, "diagnosis", split, model="graphormer", recipe=find_recipe("default", epochs=1))
     fitted = refit(config, cohort, cohort.labels("diagnosis"), split[0][:32], split[1])  # it reads edges in bins

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from bnt.errors import BadInput
-from bnt.explain.stability import map_stability, sanity_check, shuffled_within
+from bnt.explain._stability import map_stability, sanity_check, shuffled_within
 
 
 def test_stability_equals_scipys_spearman_and_naive_counts():

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnt.cohort import Cohort
-from bnt.explain.intervals import CalibrationSubjects, conformal_quantile, prediction_intervals, venn_abers
-from bnt.explain.outliers import UNAVAILABLE, TrainingProfile
-from bnt.explain.subjects import explained_target, subject_table, top_connections
-from bnt.training.task import Task
-from bnt.training.trained import TrainedRun
+from bnt.predict._intervals import CalibrationSubjects, conformal_quantile, prediction_intervals, venn_abers
+from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
+from bnt.predict._subjects import explained_target, subject_table, top_connections
+from bnt.training._task import Task
+from bnt.training._trained import TrainedRun
 
 
 def naive_isotonic(x: np.ndarray, y: np.ndarray, at: float) -> float:
@@ -120,8 +120,8 @@ def test_plain_columns_come_first_and_unchanged(pair, cohort):
 
 
 def test_top_connections_are_the_largest_contributions(svm, cohort, split):
-    from bnt.explain.edges import attributions
-    from bnt.explain.patterns import baseline_edges
+    from bnt.explain._edges import attributions
+    from bnt.explain._patterns import baseline_edges
 
     one = cohort.select([5])
     table = top_connections(svm, one, n_top=3)
@@ -134,7 +134,7 @@ def test_top_connections_are_the_largest_contributions(svm, cohort, split):
 
 @pytest.mark.parametrize("option", ["confounds=age+sex", "center_sites=true"])
 def test_linear_models_of_confounds_and_of_sites_name_their_connections(option, cohort, tmp_path):
-    from bnt.cli.main import main
+    from bnt.cli._main import main
 
     run = tmp_path / "run"
     assert main(["train", str(cohort.path), "--model", "ridge", "--option", option, "--out", str(run)]) == 0

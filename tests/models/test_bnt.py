@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from bnt.cli.released_step import ReleasedStep, copy_weights
+from bnt.bench._train import ReleasedStep, copy_weights
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
 from bnt.nn import clustering_loss, list_readouts

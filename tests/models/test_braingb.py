@@ -9,7 +9,7 @@ import torch
 
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.nn.concat_gat import MESSAGES, DenseGAT
+from bnt.models._braingb import MESSAGES, DenseGAT
 
 
 @pytest.fixture(autouse=True)

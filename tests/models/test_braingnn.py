@@ -14,13 +14,21 @@ from torch.autograd import gradcheck
 from bnt import Cohort, SiteStratifiedSplit, simulate_cohort
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models.braingnn import consistency_loss, edge_weights, fisher_z, profiles, released_topk_loss, topk_loss
-from bnt.nn.roi_conv import RoiConv, two_hops
-from bnt.nn.topk import TopKPool
-from bnt.training.batches import Batches
-from bnt.training.network import window_of
-from bnt.training.recipe import RECIPES, Recipe, find_recipe
-from bnt.training.run import describe
+from bnt.models._braingnn import (
+    RoiConv,
+    consistency_loss,
+    edge_weights,
+    fisher_z,
+    profiles,
+    released_topk_loss,
+    topk_loss,
+    two_hops,
+)
+from bnt.nn._graph_layers import TopKPool
+from bnt.training._batches import Batches
+from bnt.training._learners import window_of
+from bnt.training._recipe import RECIPES, Recipe, find_recipe
+from bnt.training._run import describe
 
 V = 6
 

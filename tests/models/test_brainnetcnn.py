@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bnt.models import count_parameters, create_model
-from bnt.nn.edge_filters import EdgeToEdge, EdgeToNode
+from bnt.models._brainnetcnn import EdgeToEdge, EdgeToNode
 
 
 @pytest.fixture(autouse=True)

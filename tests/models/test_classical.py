@@ -9,12 +9,12 @@ import pytest
 from safetensors.numpy import load, save
 
 from bnt.cohort import flat
-from bnt.cohort.series import Series
+from bnt.cohort._cohort import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models
-from bnt.models.classical import covariances
-from bnt.models.inputs import Inputs
+from bnt.models._inputs import Inputs
+from bnt.models.classical import _features as covariances
 
 V = 8
 CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "multi-kernel"]

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bnt.cohort.series import Series
+from bnt.cohort._cohort import Series
 from bnt.connectivity import connectomes
 from bnt.models import create_model
-from bnt.models.inputs import Inputs
+from bnt.models._inputs import Inputs
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "abide" / "linear_baselines.csv"
 

@@ -13,11 +13,11 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.svm import SVC, SVR
 
 from bnt.cohort import flat, square
-from bnt.cohort.series import Series
+from bnt.cohort._cohort import Series
 from bnt.models import create_model
-from bnt.models.classical.calibration import platt
-from bnt.models.classical.kernel import Centring
-from bnt.models.inputs import Inputs
+from bnt.models._inputs import Inputs
+from bnt.models.classical._decisions import platt
+from bnt.models.classical._solvers import Centring
 
 V = 6
 

@@ -13,9 +13,9 @@ from sklearn.linear_model import LinearRegression
 import bnt
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models.classical.confounds import Adjusted, Confounds
-from bnt.models.classical.features import EdgeFeatures
-from bnt.models.inputs import Inputs
+from bnt.models._inputs import Inputs
+from bnt.models.classical._confounds import Adjusted, Confounds
+from bnt.models.classical._features import EdgeFeatures
 
 V = 16
 MODELS = ["svm", "ridge", "logistic", "tangent-logistic", "linear-ensemble", "multi-kernel", "kernel-transformer"]

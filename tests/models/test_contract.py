@@ -16,18 +16,17 @@ import torch
 from torch import Tensor
 
 import bnt
-from bnt.cohort.triangle import square_tensor
+from bnt.cohort._triangle import square_tensor
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, list_models
-from bnt.models.inputs import Inputs
-from bnt.training.checkpoint import load_tensors, save_tensors
-from bnt.training.classical import fit_classical
-from bnt.training.config import RunConfig
-from bnt.training.metrics import auroc
-from bnt.training.network import NetworkRun
-from bnt.training.recipe import Recipe
-from bnt.training.task import Task
+from bnt.models._inputs import Inputs
+from bnt.training._checkpoint import load_tensors, save_tensors
+from bnt.training._config import RunConfig
+from bnt.training._learners import NetworkRun, fit_classical
+from bnt.training._metrics import auroc
+from bnt.training._recipe import Recipe
+from bnt.training._task import Task
 
 NETWORKS, CLASSICAL = list_models("network"), list_models("classical") + list_models("hybrid")
 T = 32  # volumes

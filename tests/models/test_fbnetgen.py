@@ -12,11 +12,11 @@ from torch.autograd import gradcheck
 import bnt
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models.fbnetgen import group_loss
-from bnt.nn.series_encoders import ConvEncoder, GruEncoder, embedding_graph
-from bnt.training.batches import Batches
-from bnt.training.network import options_for
-from bnt.training.recipe import RECIPES, find_recipe
+from bnt.models._fbnetgen import group_loss
+from bnt.nn._series_encoders import ConvEncoder, GruEncoder, embedding_graph
+from bnt.training._batches import Batches
+from bnt.training._learners import options_for
+from bnt.training._recipe import RECIPES, find_recipe
 
 V, T = 10, 100
 

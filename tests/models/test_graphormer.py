@@ -10,10 +10,8 @@ import torch
 
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models.graphormer import BinnedNodes
+from bnt.models._graphormer import BiasedLayer, BinnedNodes, Bins, pair_kinds
 from bnt.nn import list_readouts
-from bnt.nn.biased_attention import BiasedLayer, pair_kinds
-from bnt.nn.bins import Bins
 
 SMALL = {"width": 16, "n_heads": 4, "ffn": 12, "n_bins": 6}
 QUIET = {"attention_dropout": 0.0, "activation_dropout": 0.0}

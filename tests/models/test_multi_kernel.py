@@ -9,13 +9,13 @@ import pytest
 from sklearn.covariance import ledoit_wolf
 
 from bnt.cohort import square
-from bnt.cohort.series import Series
+from bnt.cohort._cohort import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models.classical.covariances import from_series, pack
-from bnt.models.classical.views import ShrunkTangent, views_of
-from bnt.models.inputs import Inputs
+from bnt.models._inputs import Inputs
+from bnt.models.classical._features import from_series, pack
+from bnt.models.classical._views import ShrunkTangent, views_of
 
 V = 6
 

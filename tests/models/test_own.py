@@ -13,10 +13,10 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import bnt
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.models.own import short_name, split_word
-from bnt.training.trained import TrainedRun
+from bnt.models._own import short_name, split_word
+from bnt.training._trained import TrainedRun
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-models.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

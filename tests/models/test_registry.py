@@ -11,7 +11,7 @@ import torch
 
 from bnt.errors import BadInput
 from bnt.models import CATALOG, count_parameters, create_model, find_entry, list_models, model_options
-from bnt.models.registry import constructor
+from bnt.models._registry import constructor
 
 
 def test_names_are_unique_and_families_known():

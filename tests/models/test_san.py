@@ -12,11 +12,9 @@ from torch import nn
 
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models.san import MLPReadout
+from bnt.models._san import EdgeAttention, LaplacianEncoding, MLPReadout, laplacian_eigenpairs
 from bnt.nn import list_readouts
-from bnt.nn.edge_attention import EdgeAttention
-from bnt.nn.laplacian import LaplacianEncoding, laplacian_eigenpairs
-from bnt.nn.narrow_feedforward import ROWS, narrow_feed_forward
+from bnt.nn._kernels import ROWS, narrow_feed_forward
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnt.nn.dropout import dropout, keep_mask, resolved, survivor_scale
-from bnt.nn.feedforward import feed_forward
+from bnt.nn._kernels import dropout, feed_forward, keep_mask, resolved, survivor_scale
 
 
 @given(st.floats(0.01, 0.95), st.integers(0, 2**31))

@@ -39,7 +39,7 @@ def test_aggregation_resolves_inside_pytorch_geometric():
 
 
 def test_pytorch_geometric_is_not_imported_with_the_package():
-    code = "import sys, bnt.nn, bnt.models.bnt; sys.exit('torch_geometric' in sys.modules)"
+    code = "import sys, bnt.nn, bnt.models._bnt; sys.exit('torch_geometric' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

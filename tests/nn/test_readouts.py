@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from bnt.errors import BadInput
 from bnt.nn import create_readout, list_readouts, padded_batch
-from bnt.nn.diffpool import assignment_entropy, link_loss
+from bnt.nn._readouts import assignment_entropy, link_loss
 
 V, D = 12, 6
 OPTIONS: dict[str, dict] = {"sort": {"keep": 8}, "diffpool": {"n_clusters": 3}, "ocread": {"n_clusters": 3}}

@@ -58,7 +58,7 @@ def cohort_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def study(cohort_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models on three splits, as ``bnt compare`` makes them."""
-    from bnt.cli.main import main
+    from bnt.cli._main import main
 
     folder = tmp_path_factory.mktemp("study") / "study"
     models = ["--models", "bnt:n_clusters=2,n_heads=2,ffn=8,recipe.lr=0.001", "logistic"]

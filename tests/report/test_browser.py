@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from chromium import Tab, browser, find_chromium
 
-from bnt.report.build import write_report
+from bnt.report._build import write_report
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bnt.report import brain, figures
-from bnt.report.drawing import inline_svg, save_figure, to_svg
+from bnt.plotting import _brain as brain
+from bnt.plotting import _charts as figures
+from bnt.plotting._svg import inline_svg, save_figure, to_svg
 
 RNG = np.random.default_rng(0)
 POSITIVE = np.arange(80) % 2 == 0
@@ -58,7 +59,7 @@ def test_a_figure_is_a_vector_pdf_with_letters_of_a_paper(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", [r"$\frac$", "$5 and $6", "a_$b^c"])
 def test_dollars_in_names_are_dollars(name: str):
-    from bnt.explain.figures import network_matrix
+    from bnt.plotting._explanations import network_matrix
 
     sites = SITES.assign(site=[name, "B"])
     drawn = [
@@ -89,7 +90,7 @@ def test_powers_of_ten_stay_formulas_on_a_logarithmic_axis():
 
 
 def test_every_member_of_every_run_has_its_line(tmp_path: Path):
-    from bnt.report.evidence import curve_table
+    from bnt.report._evidence import curve_table
 
     rows = [
         {"stage": f"member{m}-{part}", "epoch": e, "loss": 1.0, "val_score": None if part == "refit" else 0.1 * m}
@@ -138,7 +139,7 @@ def test_no_place_unknown_no_brain():
 
 
 def test_classes_are_not_counted_by_themselves():
-    from bnt.report.evidence import Cohort, class_counts
+    from bnt.report._evidence import Cohort, class_counts
 
     people = pd.DataFrame({"participant_id": ["a", "b"], "site": ["A", "B"], "sex": ["F", "M"]})
     assert class_counts(people, "site", Cohort(""), "site") is None

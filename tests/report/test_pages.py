@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.report import cautions, evidence
-from bnt.report.build import LARGEST, watch_report, write_report
-from bnt.report.commands import compare_command, split_table, train_command
-from bnt.report.explanations import read_explanation
-from bnt.report.page import Page, cell
+from bnt.report import _caveats as cautions
+from bnt.report import _evidence as evidence
+from bnt.report._build import LARGEST, watch_report, write_report
+from bnt.report._commands import compare_command, split_table, train_command
+from bnt.report._explanations_section import read_explanation
+from bnt.report._page import Page, cell
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_a_run_without_places_in_the_brain_has_no_brain(study: Path, tmp_path: P
 
 
 def test_the_train_command_repeats_the_run_bit_by_bit(study: Path, tmp_path: Path):
-    from bnt.training.run import load_result
+    from bnt.training._run import load_result
 
     run = next(study.glob("runs/bnt*split1*"))
     first = load_result(run)
@@ -172,8 +173,8 @@ def test_the_train_command_repeats_the_run_bit_by_bit(study: Path, tmp_path: Pat
 
 def test_the_compare_command_means_the_same_study(study: Path, tmp_path: Path):
     """Given to the study's own folder, it has nothing left to do and refuses nothing."""
-    from bnt.experiments.results import read_study
-    from bnt.training.config import read_config
+    from bnt.studies._results import read_study
+    from bnt.training._config import read_config
 
     copy = tmp_path / "study"
     shutil.copytree(study, copy)
@@ -206,7 +207,7 @@ def test_the_table_of_splits_in_the_page_is_a_protocol(study: Path, cohort_folde
 def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
     cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from bnt.training.run import load_result
+    from bnt.training._run import load_result
 
     words = ["train", str(cohort_folder), "--model", "logistic", "--threads", "1"]
     assert main(["split", str(cohort_folder), "--n-splits", "2", "--out", str(tmp_path / "mine.csv")]) == 0

@@ -16,7 +16,7 @@ import bnt
 import bnt.splits
 from bnt.errors import BadInput
 from bnt.splits import LeaveOneSiteOut, RandomSplit, ReleasedSplit, RepeatedKFold, SiteStratifiedSplit, check_split
-from bnt.splits.strata import classes_of, strata_of
+from bnt.splits._strata import classes_of, strata_of
 
 PROTOCOLS = [
     SiteStratifiedSplit(n_splits=2),
@@ -209,7 +209,7 @@ def test_released_sizes_are_truncated_as_the_authors_truncate(n):
 
 
 def test_exchanged_subjects_take_each_others_places():
-    from bnt.splits.released import brought_together
+    from bnt.splits._released import brought_together
 
     units = np.array([0, 1, 2, 3, 1, 5, 6, 7])  # subjects 1 and 4 are of one family
     one, two = brought_together(
@@ -250,7 +250,7 @@ def test_identical_scans_stay_together_without_being_listed_as_a_group():
 
 
 def test_sharing_is_transitive():
-    from bnt.splits.strata import units_of
+    from bnt.splits._strata import units_of
 
     cohort = cohort_of(["a"] * 6, [0, 1] * 3, groups=[0, 0, 1, 2, 3, 4])
     edges = cohort.connectomes.copy()
@@ -270,7 +270,7 @@ def test_a_continuous_label_is_shared_out_by_quantiles(abide):
 
 @pytest.mark.parametrize("kind", [int, float])
 def test_what_is_trained_as_a_class_is_shared_out_as_a_class(kind):
-    from bnt.training.task import task_for
+    from bnt.training._task import task_for
 
     y = np.repeat(np.arange(15), 10).astype(kind)
     cohort = cohort_of(["a", "b"] * 75, y)
@@ -283,7 +283,7 @@ def test_what_is_trained_as_a_class_is_shared_out_as_a_class(kind):
 @settings(max_examples=50, deadline=None)
 @given(n_values=st.integers(2, 40), step=st.sampled_from([1, 1.0, 0.5, 3]), order=st.randoms(use_true_random=False))
 def test_splits_and_training_agree_on_what_a_score_is(n_values, step, order):
-    from bnt.training.task import task_for
+    from bnt.training._task import task_for
 
     values = [(k + 1) * step for k in range(n_values)] * 5
     order.shuffle(values)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bnt
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.splits import (
     RepeatedKFold,
@@ -143,7 +143,7 @@ def test_protocols_by_name(cohort, tmp_path):
 
 
 def test_the_lists_of_a_run_are_a_table_of_one_split(cohort, tmp_path):
-    from bnt.training.run import write_splits
+    from bnt.training._run import write_splits
 
     split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
     write_splits(tmp_path, cohort, split)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bnt.training.card import model_card
-from bnt.training.config import RunConfig
-from bnt.training.recipe import find_recipe
-from bnt.training.task import Task
+from bnt.training._card import model_card
+from bnt.training._config import RunConfig
+from bnt.training._recipe import find_recipe
+from bnt.training._task import Task
 
 REPORT = {
     "test": {"auroc": 0.7},

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnt.training.config import RunConfig, read_config, write_toml
-from bnt.training.recipe import find_recipe
-from bnt.training.task import Task
+from bnt.training._config import RunConfig, read_config, write_toml
+from bnt.training._recipe import find_recipe
+from bnt.training._task import Task
 
 SCALARS = st.one_of(
     st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.text(), st.sampled_from("🧠é\x7f\r")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from bnt.models import create_model
-from bnt.training.inputs import CentredInputs, prepare
-from bnt.training.recipe import Recipe
-from bnt.training.run import describe, train_run
-from bnt.training.trained import TrainedRun
+from bnt.training._batches import CentredInputs, prepare
+from bnt.training._recipe import Recipe
+from bnt.training._run import describe, train_run
+from bnt.training._trained import TrainedRun
 
 TINY = {"n_layers": 1, "n_heads": 2, "ffn": 8, "n_clusters": 3}
 RECIPE = Recipe(epochs=2, batch_size=8, inputs="centred")

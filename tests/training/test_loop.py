@@ -12,12 +12,12 @@ from torch import nn
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.nn.output import Output
-from bnt.training.batches import Batches
-from bnt.training.loop import fit, logits_of
-from bnt.training.recipe import RECIPES, Recipe
-from bnt.training.state import TrainState
-from bnt.training.task import task_for
+from bnt.nn._output import Output
+from bnt.training._batches import Batches
+from bnt.training._checkpoint import TrainState
+from bnt.training._loop import fit, logits_of
+from bnt.training._recipe import RECIPES, Recipe
+from bnt.training._task import task_for
 
 RECIPE = Recipe(epochs=4, batch_size=8, lr=1e-2, lr_end=1e-3, drop_last=False)
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn import metrics as sk
 
 from bnt.errors import BadInput
-from bnt.training.metrics import (
+from bnt.training._metrics import (
     auroc,
     auroc_interval,
     binary_metrics,
@@ -19,7 +19,7 @@ from bnt.training.metrics import (
     proportion_interval,
     regression_metrics,
 )
-from bnt.training.task import task_for
+from bnt.training._task import task_for
 
 
 @given(st.integers(0, 10_000), st.integers(4, 60))

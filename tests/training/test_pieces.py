@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bnt.errors import BadInput
-from bnt.training.averaging import AveragedWeights
-from bnt.training.mixup import Batch, mixup
-from bnt.training.recipe import RECIPES, Recipe, find_recipe
-from bnt.training.schedule import halved_rate, learning_rate
+from bnt.training._batches import Batch, mixup
+from bnt.training._checkpoint import AveragedWeights
+from bnt.training._loop import halved_rate, learning_rate
+from bnt.training._recipe import RECIPES, Recipe, find_recipe
 
 
 def test_schedule_starts_just_below_lr_and_ends_exactly_at_lr_end():

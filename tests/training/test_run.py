@@ -17,11 +17,11 @@ import torch
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.training import checkpoint as checkpoint_module
-from bnt.training.config import read_config, write_toml
-from bnt.training.recipe import Recipe
-from bnt.training.run import describe, load_result, train_run
-from bnt.training.trained import TrainedRun
+from bnt.training import _checkpoint as checkpoint_module
+from bnt.training._config import read_config, write_toml
+from bnt.training._recipe import Recipe
+from bnt.training._run import describe, load_result, train_run
+from bnt.training._trained import TrainedRun
 
 TINY = {"n_layers": 1, "n_heads": 2, "ffn": 8, "n_clusters": 3}
 RECIPE = Recipe(

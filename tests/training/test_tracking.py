@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cli.main import main
+from bnt.cli._main import main
 from bnt.cohort import Cohort
 
 WORDS = ["--model", "bnt", "--option", "n_clusters=2", "n_heads=2", "ffn=8", "n_layers=1", "--threads", "1"]

@@ -1,7 +1,6 @@
 """Every model as a scikit-learn estimator."""
 
-from bnt.estimators.classifier import BrainNetworkClassifier
-from bnt.estimators.contract import EXPECTED_FAILED_CHECKS
-from bnt.estimators.regressor import BrainNetworkRegressor
+from bnt.estimators._base import EXPECTED_FAILED_CHECKS
+from bnt.estimators._estimators import BrainNetworkClassifier, BrainNetworkRegressor
 
 __all__ = ["EXPECTED_FAILED_CHECKS", "BrainNetworkClassifier", "BrainNetworkRegressor"]

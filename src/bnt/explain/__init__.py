@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
-    "Networks": "rois",
+    "Networks": "networks",
     "mean_attention": "attention",
     "attention_by_network": "attention",
-    "network_enrichment": "enrichment",
+    "network_enrichment": "attention",
     "member_assignments": "clusters",
     "difference_score": "clusters",
     "agreement": "clusters",
@@ -18,12 +18,8 @@ _HOME = {
     "baseline_edges": "patterns",
     "map_stability": "stability",
     "sanity_check": "stability",
-    "precision": "planted",
-    "planted_edges": "planted",
-    "subject_table": "subjects",
-    "top_connections": "subjects",
-    "TrainingProfile": "outliers",
-    "venn_abers": "intervals",
+    "precision": "stability",
+    "planted_edges": "stability",
 }
 
 __all__ = list(_HOME)
@@ -31,5 +27,5 @@ __all__ = list(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(f"bnt.explain.{_HOME[name]}"), name)
+        return getattr(import_module(f"bnt.explain._{_HOME[name]}"), name)
     raise AttributeError(f"module 'bnt.explain' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn.aggr import Aggregation
 
-from bnt.nn.ocread import OCRead
+from bnt.nn._ocread import OCRead
 
 
 class ReadoutAggregation(Aggregation):

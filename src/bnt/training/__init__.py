@@ -1,5 +1,5 @@
 """Training: recipes, the loop, runs."""
 
-from bnt.training.recipe import RECIPES, Recipe, find_recipe
+from bnt.training._recipe import RECIPES, Recipe, find_recipe
 
 __all__ = ["RECIPES", "Recipe", "find_recipe"]

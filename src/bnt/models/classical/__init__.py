@@ -1,7 +1,7 @@
 """Linear models of connectomes: deterministic, fast, and fitted on the training subjects alone."""
 
-from bnt.models.classical.ensemble import LinearEnsemble
-from bnt.models.classical.linear import SVM, LinearModel, Logistic, Ridge
-from bnt.models.classical.multi_kernel import MultiKernel
+from bnt.models.classical._linear import SVM, LinearModel, Logistic, Ridge
+from bnt.models.classical._linear_ensemble import LinearEnsemble
+from bnt.models.classical._multi_kernel import MultiKernel
 
 __all__ = ["SVM", "LinearEnsemble", "LinearModel", "Logistic", "MultiKernel", "Ridge"]

@@ -1,0 +1,236 @@
+"""A training step of every network against ``bnt``: time, memory and parameters, at 200 and 360 ROIs, batch 16 and 64.
+
+Each model lives in a process of its own, so that its peak memory is its own. Its steps (forward, backward,
+Adam) take turns with steps of ``bnt`` in another process, and medians are compared: what else runs on the
+machine slows both alike. ``python -m bnt.bench._models MODEL ROIS BATCH THREADS`` is such a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bnt.cli._bench_command import Options
+
+ROIS, BATCHES = (200, 360), (16, 64)
+MOST_ROUNDS, SECONDS = 9, 20.0  # quick models get more rounds than were asked for, up to these
+VOLUMES = 100
+YARDSTICK = "bnt"
+
+
+def run(options: Options) -> list[dict[str, Any]]:
+    """Return one row a model, number of ROIs and batch size.
+
+    ``options.rois`` and ``options.subjects`` set one number of ROIs and one batch size, ``options.models`` the models.
+    """
+    names = chosen_models(getattr(options, "models", ()))
+    rois = ROIS if options.rois is None else (options.rois,)
+    batches = BATCHES if options.subjects is None else (options.subjects,)
+    return [row for v in rois for b in batches for row in compare(names, v, b, options.threads, options.repeats)]
+
+
+def chosen_models(asked: Iterable[str] = ()) -> list[str]:
+    """Return the names to measure, ``bnt`` first: those asked for, or every network but the published variants.
+
+    The variants ending in -released do the same work but for ``bnt-released``, which has a hidden layer of its own.
+    """
+    from bnt.errors import BadInput
+    from bnt.models import find_entry, list_models
+
+    names = list(asked) or [n for n in list_models("network") if n == "bnt-released" or not n.endswith("-released")]
+    for name in names:
+        if find_entry(name).family != "network":
+            raise BadInput(f"{name!r} is not trained in steps: choose networks of bnt models.")
+    return [YARDSTICK, *(name for name in names if name != YARDSTICK)]
+
+
+def compare(names: list[str], n_rois: int, batch: int, threads: int, repeats: int) -> list[dict[str, Any]]:
+    """Measure some models at one size, each in turns with the first of them."""
+    from bnt._progress import say
+    from bnt.errors import BadInput
+
+    if batch < 2 or repeats < 1:
+        raise BadInput(
+            f"A batch of {batch} and {repeats} repeats are asked for: give 2 subjects or more, and 1 repeat."
+        )
+    rows = []
+    with Worker(names[0], n_rois, batch, threads) as yardstick:
+        try:
+            yardstick.step()  # the first allocates
+        except WorkerEnded as ended:
+            raise BadInput(f"{names[0]} makes no step at {n_rois} ROIs, batch {batch}: {ended}") from ended
+        for name in names:
+            say(f"{name}: {n_rois} ROIs, batch {batch}")
+            row: dict[str, Any] = {"model": name, "rois": n_rois, "batch": batch, "threads": threads}
+            if name == names[0]:
+                own = [yardstick.step() for _ in range(repeats)]
+                rows.append(row | facts(median(own), 1.0, repeats, yardstick.state()))
+                continue
+            with Worker(name, n_rois, batch, threads) as worker:
+                try:
+                    worker.step()
+                    theirs, own = in_turns(worker, yardstick, repeats)
+                    state = worker.state()
+                except WorkerEnded as ended:  # most likely out of memory: a result, and the others go on
+                    rows.append(row | {"note": str(ended)})
+                    continue
+            rows.append(row | facts(median(theirs), median(theirs) / median(own), len(theirs), state))
+    return rows
+
+
+def facts(seconds: float, ratio: float, steps: int, state: dict[str, float]) -> dict[str, Any]:
+    """Return the measured columns of a row."""
+    return {
+        "step ms": round(1000 * seconds, 1),
+        "times bnt": round(ratio, 3),
+        "steps": steps,
+        "peak MB": round(state["peak"] - state["baseline"]),
+        "parameters": int(state["parameters"]),
+    }
+
+
+def in_turns(one: Worker, other: Worker, repeats: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of steps of two workers, made in turns."""
+    first: list[float] = []
+    second: list[float] = []
+    started = time.monotonic()
+    while len(first) < repeats or (len(first) < MOST_ROUNDS and time.monotonic() - started < SECONDS):
+        first.append(one.step())
+        second.append(other.step())
+    return first, second
+
+
+class WorkerEnded(Exception):
+    """A model's process ended before it answered."""
+
+
+class Worker:
+    """A process that holds one model and makes a step when asked to."""
+
+    def __init__(self, name: str, n_rois: int, batch: int, threads: int) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bnt.bench._models", name, str(n_rois), str(batch), str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _ask(self, question: str) -> dict[str, float]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(question + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise WorkerEnded(f"the process ended with code {self.process.wait()}")
+        answered = json.loads(answer)
+        if "refused" in answered:
+            raise WorkerEnded(answered["refused"])
+        return answered
+
+    def step(self) -> float:
+        """Make one step and return its seconds."""
+        return self._ask("step")["seconds"]
+
+    def state(self) -> dict[str, float]:
+        """Return the peak memory and the baseline in MB, and the number of parameters."""
+        return self._ask("state")
+
+
+def peak_mb() -> float:
+    """Return the largest resident memory of this process so far.
+
+    Linux keeps it a process image; ``ru_maxrss`` would include what the parent held when it started this process.
+    """
+    try:
+        with open("/proc/self/status") as status:
+            line = next(line for line in status if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    except (OSError, StopIteration):
+        import resource
+
+        scale = 1024**2 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+
+
+def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
+    """Hold one model and answer questions from standard input, one line each, until it closes."""
+    import torch
+    import torch.nn.functional as F
+
+    from bnt.models import create_model, find_entry, model_options
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    small = torch.nn.Linear(1, 1)  # what torch loads for a first step is not the model's
+    first = torch.optim.Adam(small.parameters(), fused=True)
+    small(torch.ones(1, 1)).sum().backward()
+    first.step()
+    baseline = peak_mb()
+
+    options = {"n_volumes": VOLUMES} if "n_volumes" in model_options(name) else {}
+    model = create_model(name, n_rois, 2, **options)
+    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
+    series = torch.randn(batch, VOLUMES, n_rois) + torch.randn(batch, VOLUMES, 1)
+    series = (series - series.mean(1, keepdim=True)) / series.std(1, correction=0, keepdim=True)
+    x = series.mT @ series / VOLUMES  # correlations (B, V, V)
+    given = None
+    if find_entry(name).needs_series:
+        given = series if options else x  # partial correlations of series have the shape of correlations
+    target = F.one_hot(torch.arange(batch) % 2, 2).float()
+    prepare = getattr(model, "prepare", None)
+    if prepare is not None:
+        prepare([x])
+    model.train()
+
+    def step() -> float:
+        started = time.perf_counter()
+        out = model(x, series=given, target=target)
+        loss = F.cross_entropy(out.logits, target, reduction="sum")
+        if out.loss is not None:
+            loss = loss + out.loss
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        return time.perf_counter() - started
+
+    for question in sys.stdin:
+        if question.strip() == "step":
+            answer = {"seconds": step()}
+        else:
+            parameters = sum(p.numel() for p in model.parameters())
+            answer = {"peak": peak_mb(), "baseline": baseline, "parameters": parameters}
+        print(json.dumps(answer), flush=True)
+
+
+def main() -> None:
+    """Serve the model that the arguments name; one that cannot be made is refused in a sentence."""
+    from bnt.errors import BadInput
+
+    try:
+        serve(sys.argv[1], *map(int, sys.argv[2:5]))
+    except BadInput as error:
+        print(json.dumps({"refused": str(error)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

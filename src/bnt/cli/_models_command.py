@@ -1,0 +1,95 @@
+"""The models there are; with a model's name, its options."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``bnt models``."""
+
+    model: tyro.conf.Positional[str] = ""
+    """Show this model's options and where it departs from its paper."""
+    rois: int = 200
+    """V, for the numbers of parameters."""
+    parameters: bool = True
+    """Count parameters (imports torch)."""
+    csv: Path | None = None
+    """Write the table here as well, with the sizes at V = 200 and V = 360."""
+
+
+def run(options: Options) -> None:
+    """Print the catalogue, or one model."""
+    from bnt.models import CATALOG, count_parameters
+
+    if options.model:
+        describe_model(options.model, options.rois)
+        return
+    rows = []
+    for entry in CATALOG:
+        count = ""
+        if options.parameters and entry.family == "network":
+            count = f"{count_parameters(entry.name, options.rois):,}"
+        reads = "series" if entry.needs_series else ""
+        rows.append((entry.name, entry.family, count, reads, entry.paper, entry.summary))
+    heads = ("model", "family", f"parameters (V={options.rois})", "reads", "of", "what it is")
+    widths = [max(len(str(row[i])) for row in [heads, *rows]) for i in range(len(heads))]
+    for row in [heads, *rows]:
+        cells = [str(c).rjust(w) if i == 2 else str(c).ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip())
+    if options.csv is not None:
+        write_summary(options.csv)
+
+
+def write_summary(path: Path) -> None:
+    """Write the catalogue with the sizes at the paper's two atlases (V = 200 and V = 360)."""
+    import csv
+    import io
+
+    from bnt.cohort._files import write_atomic
+    from bnt.models import CATALOG, count_parameters
+
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("model", "family", "n_parameters_200", "n_parameters_360", "reads", "of", "what"))
+    for entry in CATALOG:
+        network = entry.family == "network"
+        sizes = [count_parameters(entry.name, v) if network else "" for v in (200, 360)]
+        reads = "connectome, series" if entry.needs_series else "connectome"
+        writer.writerow((entry.name, entry.family, *sizes, reads, entry.paper, entry.summary))
+    write_atomic(path, text.getvalue())
+
+
+def plain(docstring: str) -> str:
+    """Return a docstring without the marks that only documentation pages need."""
+    text = re.sub(r":(?:class|func|meth|mod|data|attr):`~?(?:[\w.]*\.)?(\w+)`", r"\1", docstring)
+    return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "")
+
+
+def describe_model(name: str, n_rois: int) -> None:
+    """Print one model's docstring, options and size."""
+    import inspect
+
+    from bnt.models import count_parameters, find_entry, model_options
+    from bnt.models._registry import constructor
+
+    entry = find_entry(name)
+    print(f"{entry.name}: {entry.summary} ({entry.paper or 'ours'})\n")
+    print(plain(inspect.cleandoc(constructor(entry).__doc__ or "")))
+    print(
+        "\nOptions and defaults (set them in bnt train with --option NAME=VALUE, in bnt compare and bnt tune as "
+        f'"{entry.name}:NAME=VALUE,NAME=VALUE"):'
+    )
+    for option, default in model_options(name).items():
+        print(f"  {option} = {default!r}")
+    for fields, where in ((entry.training, "every recipe"), (entry.budget, "the recipes default and best")):
+        if fields:
+            print(f"\nIts own fields of {where} (set others with --change NAME=VALUE):")
+            print("  " + ", ".join(f"{field} = {value!r}" for field, value in fields.items()))
+    if entry.family == "network":
+        print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")

@@ -1,0 +1,216 @@
+"""Batched covariance, correlation and partial correlation of centred series.
+
+The shrinkage is that of Ledoit and Wolf (2004), "A well-conditioned estimator for large-dimensional
+covariance matrices", in the form scikit-learn's ``LedoitWolf`` computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from bnt.errors import BadInput
+
+SMALL_BLOCK = 50  # below this a triangular solve beats further halving
+
+
+def unit_columns(centred: torch.Tensor) -> torch.Tensor:
+    """Scale each region's centred series to norm 1; a region without a signal stays 0: (B, T, V) -> same."""
+    norm = centred.square().sum(1, keepdim=True).sqrt_()  # several times faster than vector_norm over dim 1
+    return centred / torch.where(norm > 0, norm, torch.ones_like(norm))
+
+
+def gram(x: torch.Tensor) -> torch.Tensor:
+    """Return the inner products of the columns: (B, T, V) -> (B, V, V).
+
+    On a CPU the product is left to numpy, which sees that it is symmetric and computes half of it.
+    """
+    if x.device.type == "cpu":
+        array = x.numpy()
+        return torch.from_numpy(np.matmul(array.transpose(0, 2, 1), array))
+    return torch.bmm(x.transpose(1, 2), x)
+
+
+def volume_power(x: torch.Tensor) -> torch.Tensor:
+    """Return the sum of squares of each volume: (B, T, V) -> (B, T)."""
+    return torch.linalg.vector_norm(x, dim=2).square_()
+
+
+def shrinkage(power: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """Return the Ledoit-Wolf shrinkage of each subject, (B,) float64, between 0 and 1.
+
+    Parameters
+    ----------
+    power : tensor, (B, T)
+        Sum of squares of each volume of the centred series x.
+    covariance : tensor, (B, V, V)
+        Their maximum-likelihood covariance, ``x' x / T``.
+    """
+    volumes, regions = power.shape[1], covariance.shape[1]
+    trace = covariance.diagonal(dim1=1, dim2=2).sum(1, dtype=torch.float64)  # (B,)
+    mean_variance = trace / regions
+    squares = covariance.square().sum((1, 2)).to(torch.float64)  # (B,)
+    fourth = power.to(torch.float64).square().sum(1)  # (B,)
+    spread = (fourth / volumes - squares) / (regions * volumes)
+    distance = (squares - regions * mean_variance.square()) / regions
+    spread = torch.minimum(spread, distance)
+    safe = torch.where(distance > 0, distance, torch.ones_like(distance))
+    return torch.where((spread > 0) & (distance > 0), spread / safe, torch.zeros_like(spread))
+
+
+def ledoit_wolf_covariance(centred: torch.Tensor) -> torch.Tensor:
+    """Return the shrunk covariance: (1 - s) C + s mean(diag C) I, (B, T, V) -> (B, V, V)."""
+    covariance = gram(centred).div_(centred.shape[1])
+    s = shrinkage(volume_power(centred), covariance).to(covariance.dtype).view(-1, 1)
+    diagonal = covariance.diagonal(dim1=1, dim2=2)
+    target = diagonal.mean(1, keepdim=True) * s  # (B, 1)
+    covariance *= (1 - s).unsqueeze(2)
+    diagonal += target  # a view: the matrix changes with it
+    return covariance
+
+
+def pearson(centred: torch.Tensor) -> torch.Tensor:
+    """Return Pearson correlations, diagonal not set: (B, T, V) -> (B, V, V)."""
+    return gram(unit_columns(centred)).clamp_(-1.0, 1.0)
+
+
+def ledoit_wolf_correlation(centred: torch.Tensor) -> torch.Tensor:
+    """Return correlations of the shrunk covariance of the standardised series, diagonal not set.
+
+    Every region with a signal has variance 1 after standardising, so that shrinking multiplies each
+    correlation by one factor, (1 - s) / (1 - s + s m), m being the share of regions with a signal.
+    """
+    z = unit_columns(centred)
+    correlation = gram(z)
+    s = shrinkage(volume_power(z) * z.shape[1], correlation)  # of z sqrt(T), whose covariance is the correlation
+    share = correlation.diagonal(dim1=1, dim2=2).mean(1).to(torch.float64)
+    factor = (1 - s) / (1 - s + s * share)
+    return correlation.mul_(factor.to(correlation.dtype).view(-1, 1, 1)).clamp_(-1.0, 1.0)
+
+
+def lower_inverse(lower: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of lower triangular matrices, (B, V, V), halving them down to small blocks.
+
+    Almost all of the work is products of large blocks, which is what a processor does fastest.
+    """
+    n = lower.shape[-1]
+    if n <= SMALL_BLOCK:
+        eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
+        return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
+    h = n // 2
+    out = torch.zeros_like(lower, memory_format=torch.contiguous_format)
+    out[:, :h, :h] = first = lower_inverse(lower[:, :h, :h])
+    out[:, h:, h:] = second = lower_inverse(lower[:, h:, h:])
+    out[:, h:, :h] = -(second @ (lower[:, h:, :h] @ first))
+    return out
+
+
+def positive_inverse(matrices: torch.Tensor) -> torch.Tensor:
+    """Return the inverse of positive definite matrices: (B, V, V) -> same."""
+    return gram(lower_inverse(torch.linalg.cholesky(matrices)))
+
+
+def partial_correlation(covariance: torch.Tensor) -> torch.Tensor:
+    """Return partial correlations of positive definite covariances, diagonal not set: (B, V, V) -> same."""
+    precision = positive_inverse(covariance)
+    scale = precision.diagonal(dim1=1, dim2=2).rsqrt()
+    return precision.mul_(scale.unsqueeze(1)).mul_(-scale.unsqueeze(2))
+
+
+def fisher_z(correlation: torch.Tensor, largest: float = 1.0 - 1e-6) -> torch.Tensor:
+    """Return ``arctanh`` of correlations; those beyond ``largest`` are set to it, so that none is infinite."""
+    return correlation.clamp(-largest, largest).arctanh()
+
+
+SUBJECTS_AT_ONCE = 16  # the matrices of a batch at V = 200 stay in the cache: faster than 64 or 256
+
+# A region whose spread is below this share of the subject's largest value holds rounding noise only, such
+# as a constant that went through a filter.
+NO_VARIATION = 1e-10
+
+
+def check_series(series: Sequence[np.ndarray]) -> int:
+    """Return the number of regions that all series share, or say which subject differs."""
+    if len(series) == 0:
+        raise BadInput("There are no time series: give at least one (volumes, ROIs) array.")
+    n_rois = np.shape(series[0])[-1] if np.ndim(series[0]) else 0
+    for i, one in enumerate(series):
+        if np.ndim(one) != 2:
+            raise BadInput(f"Series {i} has shape {np.shape(one)}: give a (volumes, ROIs) array for each subject.")
+        volumes, regions = np.shape(one)
+        if regions != n_rois:
+            raise BadInput(f"Series {i} has {regions} ROIs, series 0 has {n_rois}: all must come from one atlas.")
+        if regions < 2:
+            raise BadInput(f"Series {i} has {regions} ROI: a connectome needs two or more.")
+        if volumes < 3:
+            raise BadInput(f"Series {i} has {volumes} volumes: a correlation needs at least three.")
+    return n_rois
+
+
+def centred_batches(
+    series: Sequence[np.ndarray], dtype: torch.dtype, device: str | torch.device
+) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    """Yield subjects of the same length together: their positions and centred series.
+
+    Parameters
+    ----------
+    series : sequence of (T_i, V) arrays
+    dtype : torch.dtype
+        Of the tensors; the means are taken so that a large offset costs no precision.
+    device : str or torch.device
+
+    Yields
+    ------
+    rows : array of int, (B,)
+    centred : tensor, (B, T, V)
+        Mean 0 over time; regions without a signal are 0 throughout.
+    """
+    lengths = np.array([len(one) for one in series])
+    for length in np.unique(lengths):
+        same = np.flatnonzero(lengths == length)
+        for start in range(0, len(same), SUBJECTS_AT_ONCE):
+            rows = same[start : start + SUBJECTS_AT_ONCE]
+            yield rows, _centred(series, rows, dtype, device)
+
+
+def _centred(
+    series: Sequence[np.ndarray], rows: np.ndarray, dtype: torch.dtype, device: str | torch.device
+) -> torch.Tensor:
+    # The first volume is taken off in the series' own precision: a constant region becomes 0 exactly, and a large
+    # offset costs nothing when the difference is rounded to ``dtype``.
+    n_volumes, n_rois = series[rows[0]].shape
+    differences = np.empty((len(rows), n_volumes, n_rois), dtype=np.float64 if dtype == torch.float64 else np.float32)
+    first_volumes = np.stack([series[i][0] for i in rows]).astype(differences.dtype, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are found below
+        for k, i in enumerate(rows):
+            one = series[i]
+            kind = np.result_type(one.dtype, np.float32)
+            np.subtract(one, one[0], out=differences[k], dtype=kind, casting="same_kind")
+    x = torch.from_numpy(differences).to(device)  # (B, T, V)
+    first = torch.from_numpy(first_volumes).to(device).unsqueeze(1)  # (B, 1, V)
+    total = x.sum(1, keepdim=True)  # (B, 1, V); infinite and missing values survive the sum
+    missing = ~torch.isfinite(total)
+    if missing.any():
+        x.masked_fill_(missing, 0.0)
+        total.masked_fill_(missing, 0.0)
+        first.masked_fill_(missing, 0.0)
+    x.sub_(total.div_(x.shape[1]))
+    spread = x.square().sum(1, keepdim=True).sqrt_()  # (B, 1, V)
+    scale = torch.maximum(first.abs(), spread).amax(2, keepdim=True)  # (B, 1, 1)
+    if not torch.isfinite(scale).all():  # squares beyond the range of float32, or of float64
+        raise BadInput(
+            f"Series {int(rows[int((~torch.isfinite(scale)).flatten().nonzero()[0])])} holds values too large to be "
+            "squared: give it in another unit."
+        )
+    still = spread <= NO_VARIATION * scale
+    dead = still.all(2).flatten()
+    if dead.any():
+        subject = int(rows[int(dead.nonzero()[0])])
+        raise BadInput(
+            f"Series {subject} has no ROI that varies (all are constant or hold missing values): leave the subject out."
+        )
+    if still.any():
+        x.masked_fill_(still, 0.0)
+    return x

@@ -1,0 +1,225 @@
+"""The classifier."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.multiclass import check_classification_targets
+
+from bnt.errors import BadInput
+from bnt.estimators._base import BrainNetworkEstimator
+from bnt.estimators._layout import labels_of
+from bnt.training._task import Task
+
+
+class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
+    """Classify subjects by their connectomes, with any model of the catalogue.
+
+    Parameters
+    ----------
+    model : str
+        One of :func:`bnt.list_models`: networks and classical models alike.
+    options : dict, optional
+        Options of the model, see :func:`bnt.models.model_options`.
+    recipe : str or Recipe
+        How networks are trained: ``default``, ``best``, ``paper``, ``released``, or a :class:`bnt.training.Recipe`.
+    epochs, batch_size, lr, n_members, refit : optional
+        Fields of the recipe to set on their own. A batch is never larger than the training part.
+    validation_fraction : float
+        Share of the subjects given to ``fit`` that weights are selected on, with sites and classes shared out
+        evenly and groups kept together. 0, or too few subjects, trains on everyone and takes the last weights.
+        Classical models are always fitted on everyone.
+    kind : str
+        What arrays hold (``paper``, ``released``, ``fisher-z``, ``partial``, ``tangent``, ...); cohorts know it.
+    diagonal : float, optional
+        What stands on the diagonal of the matrices a model sees. By default what matrices have there, 1 for
+        vectors; cohorts know it.
+    strict : bool
+        Refuse vectors whose length is V(V-1)/2 for no V. False lays out any features as the edges of the
+        smallest graph that has room for them, the rest 0: for general tables, not for connectomes.
+    random_state : int, RandomState or None
+        An integer gives the same bits each time, on the same machine and number of threads.
+    device : str
+    threads : int, optional
+        Threads of torch during ``fit`` and ``predict``; None leaves the number as it is.
+    verbose : int
+        1 prints a line an epoch.
+
+    Attributes
+    ----------
+    classes_ : array, (C,)
+    n_features_in_ : int
+        Entries of a vector: V(V-1)/2, unless vectors with the diagonal were given.
+    n_rois_ : int
+    model_ : torch.nn.Module, list of them, or a classical model
+    history_ : list of dict
+        One line an epoch of each member.
+    n_iter_ : int
+        Epochs behind the weights.
+    config_ : bnt.training._config.RunConfig
+        Everything that decided the numbers.
+
+    Notes
+    -----
+    X is a stack of symmetric matrices (n, V, V); or vectors (n, V(V-1)/2) in the order of nilearn's
+    ``ConnectivityMeasure(vectorize=True, discard_diagonal=True)``; or a :class:`bnt.Cohort`, with ``y`` an array
+    or the name of a column. Vectors that keep a constant diagonal (nilearn's default for correlations) are
+    recognised and read without it; a diagonal that varies (covariance, tangent) has to be discarded first.
+
+    Subjects with ``sample_weight`` 0 are left out; for networks the other weights are scaled to a mean of 1.
+
+    Models that centre sites (``linear-ensemble``) take ``sites`` in ``fit`` and in the methods that predict;
+    without them everyone counts as of one site. Cohorts know their sites.
+
+    Fits that run at the same time need processes of their own (joblib's default), because threads would share
+    torch's generator.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=60, n_rois=20, n_sites=2, seed=0)
+    >>> clf = bnt.BrainNetworkClassifier("bnt", {"n_clusters": 4}, epochs=2, random_state=0)
+    >>> clf.fit(cohort, "diagnosis").predict_proba(cohort).shape
+    (60, 2)
+    >>> X, y = cohort.connectomes, cohort.labels("diagnosis")
+    >>> from sklearn.model_selection import GroupKFold, cross_val_score
+    >>> cross_val_score(clf, X, y, groups=cohort.sites, cv=GroupKFold(2)).shape
+    (2,)
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
+        """Train on subjects and their classes.
+
+        Parameters
+        ----------
+        X : array, (n, V, V) or (n, V(V-1)/2), or Cohort
+        y : array, (n,), or str
+            Classes of any kind; with a cohort also the name of a label.
+        sample_weight : array, (n,), optional
+        sites : array, (n,), optional
+            Used to share out the validation part, and by models that know sites. A cohort has its own.
+        groups : array, (n,), optional
+            Subjects of one group stay on one side of the internal validation. A cohort has its own.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, y, sample_weight, sites, groups, y_numeric=False)
+
+    def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise BadInput(
+                f"The labels have one class only, {classes.tolist()[0]!r}: a classifier needs two classes or more."
+            )
+        self.classes_ = classes
+        return Task("classification", classes=tuple(classes.tolist()))
+
+    def _probabilities(self, X: Any, sites: Any) -> np.ndarray:
+        """Return probabilities in the order of ``classes_``; a run of ``--positive`` has the positive class last."""
+        found = self._predictions(X, sites)
+        return found[:, np.argsort(np.array(self.config_.task.classes, dtype=self.classes_.dtype), kind="stable")]
+
+    def predict_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the probability of each class, (n, C), in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : array or Cohort
+            As for :meth:`fit`.
+        sites : array, (n,), optional
+            For models that know sites.
+        """
+        return self._probabilities(X, sites)
+
+    def predict_log_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the logarithm of :meth:`predict_proba`, (n, C)."""
+        return np.log(np.maximum(self._probabilities(X, sites), np.finfo(np.float64).tiny))
+
+    def decision_function(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return log-odds of the second class (n,), or log-probabilities (n, C) of more classes."""
+        log = self.predict_log_proba(X, sites=sites)
+        return log[:, 1] - log[:, 0] if log.shape[1] == 2 else log
+
+    def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the likeliest class of each subject, (n,)."""
+        codes = self._probabilities(X, sites).argmax(axis=1)
+        return self.classes_[codes]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
+        """Return the accuracy; with a cohort ``y`` may be the name of a label."""
+        return accuracy_score(labels_of(X, y), self.predict(X, sites=sites), sample_weight=sample_weight)
+
+
+class BrainNetworkRegressor(RegressorMixin, BrainNetworkEstimator):
+    """Predict a score (age, a test result) from connectomes, with any model of the catalogue.
+
+    Parameters
+    ----------
+    model, options, recipe, epochs, batch_size, lr, n_members, refit, validation_fraction, kind, diagonal, strict, \
+random_state, device, threads, verbose
+        As those of :class:`BrainNetworkClassifier`; the validation part is spread over quintiles of the score.
+
+    Attributes
+    ----------
+    n_features_in_, n_rois_, model_, history_, n_iter_, config_
+        As those of :class:`BrainNetworkClassifier`.
+
+    Notes
+    -----
+    Networks are trained on the standardised score; predictions are in its own units.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> reg = bnt.BrainNetworkRegressor("bnt", {"n_clusters": 4}, epochs=2, random_state=0)
+    >>> reg.fit(cohort, "age").predict(cohort.connectomes).shape
+    (40,)
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
+        """Train on subjects and their scores.
+
+        Parameters
+        ----------
+        X : array, (n, V, V) or (n, V(V-1)/2), or Cohort
+        y : array, (n,), or str
+            With a cohort also the name of a label.
+        sample_weight : array, (n,), optional
+        sites : array, (n,), optional
+            Used to share out the validation part, and by models that know sites. A cohort has its own.
+        groups : array, (n,), optional
+            Subjects of one group stay on one side of the internal validation. A cohort has its own.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, y, sample_weight, sites, groups, y_numeric=True)
+
+    def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
+        mean = np.average(y, weights=weights)
+        sd = np.sqrt(np.average((y - mean) ** 2, weights=weights))
+        return Task("regression", mean=float(mean), sd=float(sd) or 1.0)  # a constant score is predicted as it is
+
+    def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
+        """Return the score of each subject, (n,).
+
+        Parameters
+        ----------
+        X : array or Cohort
+            As for :meth:`fit`.
+        sites : array, (n,), optional
+            For models that know sites.
+        """
+        return self._predictions(X, sites)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
+        """Return the coefficient of determination; with a cohort ``y`` may be the name of a label."""
+        return r2_score(labels_of(X, y), self.predict(X, sites=sites), sample_weight=sample_weight)

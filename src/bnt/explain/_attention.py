@@ -1,0 +1,201 @@
+"""Attention of a run's networks, averaged over subjects batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.explain._networks import Networks
+from bnt.explain._opening import BATCH, Weights, member_networks, outputs
+
+EVERYONE = "all"
+
+
+@dataclass(frozen=True)
+class MeanAttention:
+    """Mean attention of each group of subjects.
+
+    Attributes
+    ----------
+    groups : tuple of str
+        ``all`` first, then the groups asked for.
+    counts : tuple of int
+        Subjects in each.
+    layers : tuple of array, (groups, heads, V, V)
+        Row i of a matrix says where ROI i looks.
+    """
+
+    groups: tuple[str, ...]
+    counts: tuple[int, ...]
+    layers: tuple[np.ndarray, ...]
+
+    def matrix(self, layer: int = 0, head: int | None = None, group: str = EVERYONE) -> np.ndarray:
+        """Return one (V, V) matrix: of a layer (from 0) and a head, or the mean of the layer's heads."""
+        if not 0 <= layer < len(self.layers):
+            raise BadInput(f"Layer {layer} was asked for; the model has layers 0 to {len(self.layers) - 1}.")
+        if group not in self.groups:
+            raise BadInput(f"There is no group {group!r}; there are {', '.join(self.groups)}.")
+        heads = self.layers[layer][self.groups.index(group)]
+        return heads.mean(axis=0) if head is None else heads[head]
+
+    def maps(self) -> tuple[pd.DataFrame, np.ndarray]:
+        """Return all matrices, (M, V, V), and which group, layer and head each is of; ``mean`` is over heads."""
+        keys, found = [], []
+        for g, group in enumerate(self.groups):
+            for i, layer in enumerate(self.layers):
+                keys.append({"group": group, "layer": i + 1, "head": "mean"})
+                found.append(layer[g].mean(axis=0))
+                for h in range(layer.shape[1] if layer.shape[1] > 1 else 0):
+                    keys.append({"group": group, "layer": i + 1, "head": str(h + 1)})
+                    found.append(layer[g, h])
+        return pd.DataFrame(keys), np.stack(found)
+
+
+def mean_attention(
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray | None = None,
+    groups: Sequence[object] | np.ndarray | None = None,
+    batch_size: int = BATCH,
+) -> MeanAttention:
+    """Average attention over subjects, and over a run's members; no more than a batch is in memory.
+
+    Parameters
+    ----------
+    weights : TrainedRun
+        Its networks are put in evaluation mode: in training, dropout would be in the weights.
+    cohort : Cohort
+    rows : array of int, optional
+        Subjects, as positions; everyone without it.
+    groups : sequence, optional
+        For each of ``rows`` the group, for example its class, that gets a mean of its own.
+    batch_size : int
+
+    Notes
+    -----
+    Heads have no common order over members: with several members, the mean over heads is what means something.
+    """
+    rows = np.arange(len(cohort)) if rows is None else np.asarray(rows)
+    if not len(rows):
+        raise BadInput("No subject was chosen: attention is a mean over at least one.")
+    named = np.array([EVERYONE] * len(rows)) if groups is None else np.array([str(g) for g in groups])
+    if len(named) != len(rows):
+        raise BadInput(f"There are {len(rows)} subjects and {len(named)} groups: give one a subject.")
+    names = sorted(set(named.tolist()) - {EVERYONE})
+    inside = np.stack([named == name for name in names]) if names else np.zeros((0, len(rows)), dtype=bool)
+    inside = np.concatenate([np.ones((1, len(rows)), dtype=bool), inside])  # (G, n)
+    totals: list[np.ndarray] = []
+    for model in member_networks(weights):
+        for part, output in outputs(weights, model, cohort, rows, batch_size):
+            if not output.attention:
+                raise BadInput(f"Model {weights.config.model!r} has no attention: explain its edges instead.")
+            if not totals:
+                totals = [np.zeros((len(inside), *layer.shape[1:])) for layer in output.attention]
+            for total, layer in zip(totals, output.attention):
+                values = layer.cpu().numpy()  # (B, H, V, V)
+                for g, members in enumerate(inside[:, part]):
+                    total[g] += values[members].sum(axis=0, dtype=np.float64)
+    counts = inside.sum(axis=1)
+    n = (counts * len(weights.members)).reshape(-1, 1, 1, 1)
+    return MeanAttention((EVERYONE, *names), tuple(counts.tolist()), tuple(total / n for total in totals))
+
+
+def attention_by_network(attention: MeanAttention, networks: Networks) -> pd.DataFrame:
+    """Return the mean attention from each network to each, one row a pair; an ROI's own is left out."""
+    keys, matrices = attention.maps()
+    means = networks.block_means(matrices)  # (M, N, N)
+    size = len(networks.names)
+    table = keys.loc[keys.index.repeat(size * size)].reset_index(drop=True)
+    table["from_network"] = np.tile(np.repeat(networks.names, size), len(keys))
+    table["to_network"] = np.tile(networks.names, size * len(keys))
+    table["attention"] = means.ravel()
+    uniform = matrices.sum(axis=-1).mean(axis=-1) / matrices.shape[-1]  # 1 / V where rows sum to one
+    table["times_uniform"] = (means / uniform[:, None, None]).ravel()
+    return table
+
+
+def _statistics(matrices: np.ndarray, hot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means within and between networks, (1 + N, M) each: all networks first, then each one's rows."""
+    sizes = hot.sum(axis=0)  # (N,)
+    reached = matrices @ hot  # (M, V, N)
+    own = np.einsum("mvn,vn->nm", reached, hot)  # (N, M): sums of attention of a network to itself
+    all_of = np.einsum("mv,vn->nm", matrices.sum(axis=2), hot)
+    n_own, n_other = sizes * (sizes - 1), sizes * (len(hot) - sizes)
+    within = np.concatenate([own.sum(axis=0)[None] / n_own.sum(), _over(own, n_own)])
+    between = np.concatenate([(all_of - own).sum(axis=0)[None] / n_other.sum(), _over(all_of - own, n_other)])
+    return within, between
+
+
+def _over(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    counts = np.broadcast_to(counts[:, None], sums.shape)
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def network_enrichment(
+    matrices: np.ndarray,
+    networks: Networks,
+    n_permutations: int = 1000,
+    seed: int = 0,
+    keys: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Test whether matrices are stronger within networks than under permuted labels.
+
+    Parameters
+    ----------
+    matrices : array, (M, V, V) or (V, V)
+    networks : Networks
+        ROIs without a network are left out.
+    n_permutations : int
+        The labels as they are count as one more, so that p is never 0.
+    seed : int
+    keys : DataFrame, optional
+        M rows that say what each matrix is; they come first in the table.
+
+    Returns
+    -------
+    DataFrame
+        For each matrix a row for all networks and one for each of two ROIs or more: means within and between, their
+        ratio, z and one-sided p under permutation, and q, Benjamini and Hochberg's over all rows of the same kind.
+    """
+    from scipy.stats import false_discovery_control
+
+    inside = networks.assigned
+    matrices = matrices[None] if matrices.ndim == 2 else matrices
+    if n_permutations < 1:
+        raise BadInput(f"There are {n_permutations} permutations: give at least 1, for example 1000.")
+    hot = networks.one_hot()[inside]
+    names = [name for name, size in zip(networks.names, hot.sum(axis=0)) if size > 0]
+    hot = hot[:, hot.sum(axis=0) > 0]
+    if len(names) < 2:
+        raise BadInput(f"The atlas has {len(names)} named network: enrichment needs two or more.")
+    block = np.array(matrices[:, inside][:, :, inside], dtype=np.float64)
+    block[:, np.arange(len(hot)), np.arange(len(hot))] = 0
+    within, between = _statistics(block, hot)
+    observed = within - between  # (1 + N, M)
+    rng = np.random.default_rng(seed)
+    null = np.empty((n_permutations, *observed.shape))
+    for i in range(n_permutations):
+        shuffled = _statistics(block, hot[rng.permutation(len(hot))])
+        null[i] = shuffled[0] - shuffled[1]
+    p = (1 + (null >= observed - 1e-12 * np.abs(observed)).sum(axis=0)) / (1 + n_permutations)
+    sd = null.std(axis=0)
+    z = np.divide(observed - null.mean(axis=0), sd, out=np.full_like(observed, np.nan), where=sd > 0)
+    parts = []
+    for k, name in enumerate(["all", *names]):
+        if np.isnan(within[k]).any():
+            continue
+        columns = {"network": name, "within": within[k], "between": between[k]}
+        part = pd.DataFrame(columns | {"ratio": within[k] / between[k], "z": z[k], "p": p[k]})
+        parts.append(part if keys is None else pd.concat([keys.reset_index(drop=True), part], axis=1))
+    table = pd.concat(parts, ignore_index=True)
+    whole = (table["network"] == "all").to_numpy()
+    q_values = np.empty(len(table))
+    for kind in (whole, ~whole):
+        if kind.any():
+            q_values[kind] = false_discovery_control(table.loc[kind, "p"].to_numpy())
+    return table.assign(q=q_values)

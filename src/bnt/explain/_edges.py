@@ -1,0 +1,200 @@
+"""Which connections drove the predictions: attributions of networks, patterns of linear models.
+
+Attributions explain the margin of one class: its logit less the mean of the others' (the output itself for a score).
+They are taken with respect to edges, each of which stands twice in the matrix, and are relative to a baseline: the mean
+connectome of the training part, where the training subjects are at hand, and zero edges otherwise. A network with
+centred inputs carries that mean with its weights. An attribution says how the model used an edge; a pattern says where
+the data vary with the model's decision. Weights of linear models alone say neither (Haufe et al. 2014).
+
+No map here sees the labels of the subjects it explains. The difference of mean attributions between two classes would:
+it contains the difference of the classes themselves, and "finds" a planted effect with a model of shuffled labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bnt._progress import track
+from bnt.cohort import Cohort
+from bnt.cohort._triangle import endpoints
+from bnt.errors import BadInput
+from bnt.explain._gradients import GRADIENT_METHODS, SUBJECTS_AT_ONCE, network_attributions
+from bnt.explain._networks import Networks
+from bnt.explain._opening import Weights, is_network, margins
+from bnt.explain._patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients
+
+STEPS = 64  # a centred network's margin is steep near its baseline; 32 left errors of a tenth of the margin
+METHODS = ("integrated-gradients", "gradient", "pattern", "coefficients")
+
+
+@dataclass(frozen=True)
+class EdgeMap:
+    """One number an edge, in the order of :mod:`bnt.cohort._triangle`.
+
+    Attributes
+    ----------
+    method, baseline : str
+        How it was made, and relative to what.
+    target : str
+        The class (or score) it explains.
+    score : array, (E,)
+        The signed map; positive where a stronger connection speaks for the target. Of attributions: how much the
+        margin changes per SD of the edge (the slope of the edge's attribution on the edge, times its SD over
+        subjects). Of patterns and coefficients: those themselves.
+    importance : array, (E,)
+        Mean absolute attribution, or the score's absolute value.
+    share : array, (E,)
+        Share of the margin's variance over subjects that comes through the edge; sums to 1 for integrated
+        gradients. NaN for patterns and coefficients.
+    n : int
+        Subjects it was made from.
+    """
+
+    method: str
+    baseline: str
+    target: str
+    score: np.ndarray
+    importance: np.ndarray
+    share: np.ndarray
+    n: int
+
+    def table(self, rois: pd.DataFrame, networks: Networks | None) -> pd.DataFrame:
+        """Return one row an edge, the strongest first."""
+        low, high = endpoints(len(rois))
+        labels = rois["label"].to_numpy(dtype=str)
+        columns = {"roi_a": rois["roi"].to_numpy()[low], "roi_b": rois["roi"].to_numpy()[high]}
+        columns |= {"label_a": labels[low], "label_b": labels[high]}
+        if networks is not None:
+            columns |= {"network_a": networks.labels[low], "network_b": networks.labels[high]}
+        table = pd.DataFrame(columns | {"score": self.score, "importance": self.importance, "share": self.share})
+        order = np.argsort(-np.abs(self.score), kind="stable")
+        return table.iloc[order].reset_index(drop=True)
+
+    def by_network(self, networks: Networks) -> pd.DataFrame:
+        """Return one row a pair of networks, the pair with the strongest edges first."""
+        table = networks.by_pair(score=self.score, magnitude=np.abs(self.score), importance=self.importance)
+        table["share"] = networks.by_pair(share=self.share)["share"] * table["n_edges"]
+        return table.sort_values("magnitude", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def default_method(weights: Weights) -> str:
+    """Return integrated gradients for networks (plain gradients where captum is missing), patterns otherwise."""
+    from importlib.util import find_spec
+
+    if not is_network(weights):
+        return "pattern"
+    return "integrated-gradients" if find_spec("captum") else "gradient"
+
+
+def target_code(weights: Weights, target: str | None) -> tuple[int, str]:
+    """Return the column of the logits to explain, and its name; the last class without a wish."""
+    task = weights.config.task
+    if task.kind == "regression":
+        return 0, weights.config.label
+    names = [str(c) for c in task.classes]
+    if target is None:
+        return len(names) - 1, names[-1]
+    if target not in names:
+        raise BadInput(f"There is no class {target!r}; the run knows {', '.join(names)}.")
+    return names.index(target), target
+
+
+def attributions(
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray,
+    baseline: np.ndarray,
+    method: str | None = None,
+    target: str | None = None,
+    n_steps: int = STEPS,
+    training: tuple[Cohort, np.ndarray] | None = None,
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield attributions of each subject's edges, batch by batch: positions within ``rows`` and (B, E).
+
+    Parameters
+    ----------
+    weights : TrainedRun
+    cohort : Cohort
+    rows : array of int
+    baseline : array, (E,)
+        Edges to compare with; see :func:`bnt.explain._patterns.baseline_edges`.
+    method : {"integrated-gradients", "gradient"}, optional
+        Of networks. For linear models both are weight times deviation from the baseline.
+    target : str, optional
+        Class to explain; the last one without it.
+    n_steps : int
+        Points on the path of integrated gradients.
+    training : (Cohort, array of int), optional
+        The training subjects: linear models that centre sites are relative to their means of sites.
+    """
+    column, _ = target_code(weights, target)
+    if not is_network(weights):
+        yield slice(0, len(rows)), linear_attributions(weights, cohort, rows, baseline, column, training)
+        return
+    chosen = method or default_method(weights)
+    if chosen not in GRADIENT_METHODS:
+        raise BadInput(f"Method {chosen!r} gives no attribution of a subject: use {' or '.join(GRADIENT_METHODS)}.")
+    yield from network_attributions(weights, cohort, rows, baseline, column, chosen, n_steps)
+
+
+def edge_map(
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray,
+    baseline: tuple[np.ndarray, str],
+    method: str | None = None,
+    target: str | None = None,
+    training: tuple[Cohort, np.ndarray] | None = None,
+    n_steps: int = STEPS,
+) -> EdgeMap:
+    """Make a run's edge map.
+
+    Parameters
+    ----------
+    weights : TrainedRun
+    cohort, rows
+        Subjects whose predictions are explained (attributions).
+    baseline : (array, str)
+        Edges to compare with, and what they are.
+    method : str, optional
+        One of :data:`METHODS`; see :func:`default_method`.
+    target : str, optional
+        Class to explain; the last one without it.
+    training : (Cohort, array of int), optional
+        The training subjects, whose covariance makes patterns (``rows`` are taken without it), and whose means of
+        sites contributions to linear models that centre sites are relative to.
+    n_steps : int
+        Points on the path of integrated gradients.
+    """
+    chosen = method or default_method(weights)
+    if chosen not in METHODS:
+        raise BadInput(f"There is no method {chosen!r}; there are {', '.join(METHODS)}.")
+    column, name = target_code(weights, target)
+    if chosen in ("pattern", "coefficients"):
+        where, who = training or (cohort, np.asarray(rows))
+        make = haufe_pattern if chosen == "pattern" else standardised_coefficients
+        score, n = make(weights, where, who, column)
+        return EdgeMap(chosen, "none needed", name, score, np.abs(score), np.full_like(score, np.nan), n)
+    rows = np.asarray(rows)
+    if len(rows) < 3:
+        raise BadInput(f"An edge map is made over subjects and {len(rows)} were given: give at least three.")
+    margin = margins(weights, cohort, rows, column)
+    margin = margin - margin.mean()
+    sums = np.zeros((5, len(baseline[0])))
+    found = attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps, training)
+    batches = -(-len(rows) // SUBJECTS_AT_ONCE)
+    for part, values in track(found, f"{chosen}, {len(rows)} subjects", total=batches):
+        away = cohort.edges(rows[part]) - baseline[0]  # (B, E)
+        products = (values * away, away * away, away, np.abs(values), values * margin[part, None])
+        sums += np.stack([product.sum(axis=0, dtype=np.float64) for product in products])
+    along, squares, shift, absolute, with_margin = sums / len(rows)
+    sd = np.sqrt(np.maximum(squares - shift**2, 0))
+    slope = np.divide(along, squares, out=np.zeros_like(along), where=squares > 0)
+    spread = float(np.mean(margin**2))
+    share = with_margin / spread if spread > 0 else np.full_like(with_margin, np.nan)
+    relative_to = "training mean of each subject's site" if centres_sites(weights) else baseline[1]
+    return EdgeMap(chosen, relative_to, name, slope * sd, absolute, share, len(rows))

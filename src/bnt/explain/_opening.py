@@ -1,0 +1,171 @@
+"""Finished runs, opened to look inside: who was in which part, and the networks' outputs batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from torch import Tensor, nn
+
+from bnt.cohort import Cohort, load_cohort
+from bnt.errors import BadInput
+from bnt.models import create_model, find_entry
+from bnt.models._inputs import Inputs
+from bnt.nn._output import Output
+from bnt.training._batches import Batches
+from bnt.training._config import RunConfig
+from bnt.training._learners import NetworkRun, window_of
+
+BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
+PARTS = ("train", "validation", "test")
+PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
+
+
+class Weights(Protocol):
+    """A configuration and the weights that came of it; :class:`bnt.training._trained.TrainedRun` is one."""
+
+    config: RunConfig
+    members: list[dict[str, Tensor]]
+
+
+@dataclass
+class Fitted:
+    """Weights that were never written to disk."""
+
+    config: RunConfig
+    members: list[dict[str, Tensor]]
+
+
+def is_network(weights: Weights) -> bool:
+    """Return whether a run's model is a neural network (and not a linear model)."""
+    return find_entry(weights.config.model).family == "network"
+
+
+def classical_model(weights: Weights) -> Any:
+    """Return the fitted linear model of a run."""
+    c = weights.config
+    model = create_model(c.model, c.n_rois, c.task.n_outputs, **c.options)
+    model.load_state_dict({name: value.numpy() for name, value in weights.members[0].items()})
+    return model
+
+
+def member_networks(weights: Weights) -> Iterator[nn.Module]:
+    """Yield each member's network, in evaluation mode, so that nothing is dropped.
+
+    One module is filled with each member's weights in turn: use it before asking for the next.
+    """
+    if not is_network(weights):
+        raise BadInput(f"Model {weights.config.model!r} is no neural network: it has no attention and no clusters.")
+    model = NetworkRun(weights.config, None, np.zeros(0)).build()  # type: ignore[arg-type]
+    for member in weights.members:
+        model.load_state_dict(member)
+        yield model.eval()
+
+
+def outputs(
+    weights: Weights, model: nn.Module, cohort: Cohort, rows: np.ndarray, batch_size: int = BATCH
+) -> Iterator[tuple[slice, Output]]:
+    """Yield the positions within ``rows`` and the network's output of one batch after the other."""
+    import torch
+
+    empty = torch.zeros(len(rows), weights.config.task.n_outputs)
+    # Nothing is kept from batch to batch: all matrices of a large cohort would not fit into memory.
+    batches = Batches(
+        cohort,
+        np.asarray(rows),
+        empty,
+        window=window_of(model),
+        device=weights.config.device,
+        resident_bytes=0,
+    )
+    start = 0
+    for batch in batches.in_order(batch_size):
+        with torch.no_grad():
+            output = model(batch.x, series=batch.series, explain=True)
+        yield slice(start, start + len(batch.x)), output
+        start += len(batch.x)
+
+
+def keeps_no_subjects(folder: Path) -> bool:
+    """Whether this is a saved estimator: weights without the subjects they were learned from."""
+    return (folder / "estimator.json").is_file()
+
+
+def part_ids(folder: Path, part: str) -> np.ndarray:
+    """Return the participants of one part of a run's split."""
+    try:
+        table = pd.read_csv(folder / "splits.csv", dtype=str)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder}/splits.csv cannot be read ({error}): train again.") from error
+    return table.loc[table["part"] == part, "participant_id"].to_numpy(dtype=str)
+
+
+def part_rows(folder: Path, cohort: Cohort, part: str) -> np.ndarray:
+    """Return the positions in a cohort of one part of a run's split; those it does not hold are left out."""
+    position = {name: i for i, name in enumerate(cohort.ids.tolist())}
+    return np.array([position[name] for name in part_ids(folder, part) if name in position], dtype=np.int64)
+
+
+def training_part(folder: Path, config: RunConfig, cohort: Cohort | None = None) -> tuple[Cohort, np.ndarray] | None:
+    """Return where a run's training subjects are: in the cohort given, or in the one it was trained on.
+
+    None where neither holds them all any more, and of a saved estimator, which does not know its subjects' names. A
+    refitted run was trained on its validation part too.
+    """
+    if keeps_no_subjects(folder):
+        return None
+    parts = PARTS[:2] if config.recipe.refit else PARTS[:1]
+    wanted = sum(len(part_ids(folder, part)) for part in parts)
+    candidates = [cohort] if cohort is not None else []
+    if config.cohort and (Path(config.cohort) / "cohort.json").is_file():
+        candidates.append(load_cohort(config.cohort))
+    for one in candidates:
+        rows = np.concatenate([part_rows(folder, one, part) for part in parts])
+        if wanted and len(rows) == wanted and one.n_rois == config.n_rois:
+            return one, rows
+    return None
+
+
+def true_labels(config: RunConfig, cohort: Cohort, rows: np.ndarray) -> np.ndarray | None:
+    """Return the labels of some subjects as codes (or standardised scores); None where they have none."""
+    if config.label not in cohort.participants:
+        return None
+    some = cohort.select(rows)
+    if some.participants[config.label].isna().any():
+        return None
+    values = some.labels(config.label)
+    if config.task.kind == "classification" and not set(values.tolist()) <= set(config.task.classes):
+        return None
+    return config.task.encode(values)
+
+
+def margin_of(logits: Tensor, column: int) -> Tensor:
+    """Return the logit of a class less the mean of the others', (B,); the output itself where there is one."""
+    if logits.shape[1] == 1:
+        return logits[:, 0]
+    others = (logits.sum(dim=1) - logits[:, column]) / (logits.shape[1] - 1)
+    return logits[:, column] - others
+
+
+def decision_of(decisions: np.ndarray, n_classes: int, column: int) -> np.ndarray:
+    """Return a linear model's decision for a class from its columns; two classes share one, of either sign."""
+    if n_classes <= 2:
+        return decisions[:, 0] * (-1.0 if n_classes == 2 and column == 0 else 1.0)
+    return decisions[:, column]
+
+
+def margins(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> np.ndarray:
+    """Return the margin of a class for some subjects, the members' mean, (n,)."""
+    if not is_network(weights):
+        model: Any = classical_model(weights)
+        found = model.decisions(Inputs.of(cohort, rows))
+        return decision_of(found, weights.config.task.n_outputs, column)
+    total = np.zeros(len(rows))
+    for model in member_networks(weights):
+        for part, output in outputs(weights, model, cohort, rows, batch_size=64):
+            total[part] += margin_of(output.logits.double(), column).cpu().numpy()
+    return total / len(weights.members)

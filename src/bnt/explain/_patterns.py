@@ -1,0 +1,183 @@
+"""Edges of linear models: patterns, standardised coefficients and a subject's contributions; baselines for all models.
+
+A weight of a linear model may be large to cancel noise of another edge. Haufe et al. (2014) turn weights w into
+patterns, cov(x) w / var(s) with s the decision: how each edge varies with what the model found. Ours is per SD of the
+decision instead of per unit, so that models compare. cov(x) w is cov(x, s), so no (E, E) matrix is ever made, and the
+same can be asked of any model: networks have patterns too. Several classes have one decision, and one pattern, each.
+
+A pattern of any decision is large where the data vary most, and a strong effect adds variance of its own: patterns of
+models with shuffled labels may find some planted edges, with signs that are not stable over resamples.
+Read a pattern beside its sanity check (:func:`bnt.explain._stability.sanity_check`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.explain._opening import PATTERNS_INSTEAD, Weights, classical_model, decision_of, is_network, margins
+from bnt.models._inputs import Inputs
+from bnt.models.classical._confounds import Adjusted
+from bnt.models.classical._features import EdgeFeatures
+from bnt.models.classical._solvers import site_groups
+
+MOST_SUBJECTS = 2000  # more change a covariance little and cost memory
+
+
+def some_of(rows: np.ndarray, most: int = MOST_SUBJECTS, seed: int = 0) -> np.ndarray:
+    """Return the rows, or a random sample of them in order where they are too many."""
+    rows = np.asarray(rows)
+    return rows if len(rows) <= most else np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def mean_edges(cohort: Cohort, rows: np.ndarray) -> np.ndarray:
+    """Return the mean edges of some subjects, in float64, read in batches."""
+    total = np.zeros(cohort.shape[1])
+    for start in range(0, len(rows), 256):
+        total += cohort.edges(rows[start : start + 256]).sum(axis=0, dtype=np.float64)
+    return total / max(len(rows), 1)
+
+
+def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None) -> tuple[np.ndarray, str]:
+    """Return the edges that attributions are relative to, and what they are.
+
+    The mean of the training part: from a centred network's own weights, or from the training subjects; zero edges
+    where there are neither.
+    """
+    from bnt.cohort._triangle import flat, n_edges
+
+    c = weights.config
+    if is_network(weights) and c.recipe.inputs == "centred":
+        kept = np.mean([flat(m["mean"].double().cpu().numpy()) for m in weights.members], axis=0)
+        return kept, "training mean (kept with the weights)"
+    if training is not None:
+        return mean_edges(*training), f"training mean ({len(training[1])} subjects)"
+    return np.zeros(n_edges(c.n_rois)), "zero (the training subjects are not at hand)"
+
+
+def features_of(model: Any, inputs: Inputs) -> np.ndarray:
+    """Return the features a linear model reads, one an edge, (n, E); Fisher z of the edges where it reads several."""
+    source = model.members["edge_ridge"] if hasattr(model, "members") else model
+    if not hasattr(source, "features"):
+        return EdgeFeatures(model.n_rois).fit(inputs, np.ones(len(inputs))).transform(inputs).astype(np.float64)
+    features = source.features.transform(inputs)[:, : inputs.edges.shape[1]].astype(np.float64)
+    if source.center_sites and inputs.sites is not None:
+        for site in np.unique(inputs.sites):
+            features[inputs.sites == site] -= features[inputs.sites == site].mean(axis=0)
+    return features
+
+
+def haufe_pattern(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> tuple[np.ndarray, int]:
+    """Return the pattern of the decision about one class over edges, (E,), and the number of subjects.
+
+    The unit is the edge's (Fisher z for linear models, the connectome's own for networks) per SD of the decision.
+    """
+    rows = some_of(rows)
+    if len(rows) < 3:
+        raise BadInput(f"A pattern is a covariance over subjects and {len(rows)} were given: give at least three.")
+    if is_network(weights):
+        x, s = cohort.edges(rows).astype(np.float64), margins(weights, cohort, rows, column)
+    else:
+        inputs = Inputs.of(cohort, rows)
+        model = classical_model(weights)
+        x, s = features_of(model, inputs), decision_of(model.decisions(inputs), weights.config.task.n_outputs, column)
+    sd = s.std()
+    if not sd > 0:
+        raise BadInput("The model gives everyone the same decision: there is no pattern.")
+    return (s - s.mean()) @ (x - x.mean(axis=0)) / (len(s) * sd), len(rows)
+
+
+def _coefficients(weights: Weights, column: int) -> tuple[Any, np.ndarray]:
+    """Return a linear model and its weights for one class, (E,)."""
+    if is_network(weights):
+        raise BadInput(
+            f"Model {weights.config.model!r} has no coefficients: use integrated-gradients, gradient or pattern."
+        )
+    model = classical_model(weights)
+    coef = model.coef()
+    if coef is None:
+        raise BadInput(
+            f"{weights.config.model!r} joins several views of connectivity, so that no edge has a weight of its own; "
+            f"{PATTERNS_INSTEAD}."
+        )
+    if coef.ndim == 2:
+        return model, coef[column]
+    return model, coef * (-1.0 if weights.config.task.n_outputs == 2 and column == 0 else 1.0)
+
+
+def standardised_coefficients(
+    weights: Weights, cohort: Cohort, rows: np.ndarray, column: int
+) -> tuple[np.ndarray, int]:
+    """Return each edge's weight times its SD, so that edges of different spread compare."""
+    model, coef = _coefficients(weights, column)
+    rows = some_of(rows)
+    return coef * features_of(model, Inputs.of(cohort, rows)).std(axis=0), len(rows)
+
+
+def centres_sites(weights: Weights) -> bool:
+    """Return whether a linear model subtracts the training mean of each site from its features."""
+    return not is_network(weights) and bool(getattr(classical_model(weights), "sites", ()))
+
+
+def linear_attributions(
+    weights: Weights,
+    cohort: Cohort,
+    rows: np.ndarray,
+    baseline: np.ndarray,
+    column: int,
+    training: tuple[Cohort, np.ndarray] | None = None,
+) -> np.ndarray:
+    """Return what each edge of each subject adds to the decision, (n, E): weight times deviation from the baseline.
+
+    What is left of the decision is the same for all subjects. So confounds are at their training mean in the baseline,
+    and a model that centres sites is relative to the training mean of each subject's own site instead.
+    """
+    model, coef = _coefficients(weights, column)
+    inputs = Inputs.of(cohort, rows)
+    if model.space != "edges":
+        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
+    features = model.features.transform(inputs).astype(np.float64)
+    if not model.sites:
+        return coef * (features - _baseline_features(model, inputs, baseline, training))
+    if training is None:
+        raise BadInput(
+            f"{weights.config.model!r} compares with the mean of each site, and the training subjects are not at hand "
+            "to tell it."
+        )
+    groups = site_groups(model.sites, inputs.sites, len(inputs))
+    return coef * (features - _site_means(model, *training)[groups])
+
+
+def _baseline_features(
+    model: Any, inputs: Inputs, baseline: np.ndarray, training: tuple[Cohort, np.ndarray] | None
+) -> np.ndarray:
+    """Return the features of the baseline, (1, E), with confounds as training subjects have them on average.
+
+    Where these are not at hand: the mean of numbers and the first level of words.
+    """
+    one = Inputs(edges=np.asarray(baseline, dtype=np.float32)[None], kind=inputs.kind, diagonal=inputs.diagonal)
+    if not isinstance(model.features, Adjusted):
+        return model.features.transform(one).astype(np.float64)
+    features = model.features.inner.transform(one).astype(np.float64)
+    if training is None:
+        return features
+    design = model.features.confounds.design(training[0].select(training[1]).participants)
+    return features - design.mean(axis=0) @ model.features.slopes
+
+
+def _site_means(model: Any, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
+    """Return the mean features of all training subjects, then of each site that the model knows, (1 + sites, E)."""
+    n_groups = 1 + len(model.sites)
+    total, count = np.zeros((n_groups, cohort.shape[1])), np.zeros(n_groups)
+    for start in range(0, len(rows), 256):
+        inputs = Inputs.of(cohort, rows[start : start + 256])
+        features = model.features.transform(inputs).astype(np.float64)
+        groups = site_groups(model.sites, inputs.sites, len(inputs))
+        for group in range(n_groups):
+            mine = features if group == 0 else features[groups == group]
+            total[group] += mine.sum(axis=0)
+            count[group] += len(mine)
+    return total / np.maximum(count, 1)[:, None]

@@ -1,0 +1,242 @@
+"""The folder that ``bnt explain`` writes: tables, figures and a summary of one run's explanation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.explain._attention import attention_by_network, mean_attention, network_enrichment
+from bnt.explain._clusters import (
+    agreement,
+    class_means,
+    cluster_table,
+    clustering_stability,
+    difference_score,
+    hard_clusters,
+    member_assignments,
+    score_row,
+)
+from bnt.explain._edges import EdgeMap, edge_map
+from bnt.explain._gradients import NotDifferentiable
+from bnt.explain._networks import UNASSIGNED, Networks
+from bnt.explain._opening import part_rows, training_part, true_labels
+from bnt.explain._patterns import baseline_edges, mean_edges
+from bnt.explain._stability import map_stability, planted_pairs, precision
+from bnt.plotting import _explanations as figures
+from bnt.training._trained import TrainedRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Facts = dict[str, Any]
+UNITS = {
+    "pattern": "pattern: edge per SD of decision",
+    "coefficients": "weight x SD of the edge",
+    "integrated-gradients": "change of margin per SD of the edge",
+    "gradient": "change of margin per SD of the edge",
+}
+
+
+class Explanation:
+    """Explains one run on some subjects and writes what it finds into a folder.
+
+    Parameters
+    ----------
+    trained : TrainedRun
+    cohort : Cohort
+    rows : array of int
+        Whose predictions are explained.
+    folder : path
+        Where tables and figures go; it is there already.
+    n_permutations, seed : int
+        Of all permutation tests.
+    """
+
+    def __init__(
+        self,
+        trained: TrainedRun,
+        cohort: Cohort,
+        rows: np.ndarray,
+        folder: Path,
+        n_permutations: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        self.trained, self.cohort, self.rows, self.folder = trained, cohort, np.asarray(rows), folder
+        self.n_permutations, self.seed = n_permutations, seed
+        self.networks = Networks.of(cohort)
+        self.planted = planted_pairs(cohort, trained.config.label)
+        self.training = training_part(trained.folder, trained.config, cohort)
+        task = trained.config.task
+        codes = true_labels(trained.config, cohort, self.rows) if task.kind == "classification" else None
+        self.codes = codes
+        meaning = cohort.levels.get(trained.config.label, {})
+        self.classes = [meaning.get(str(c), f"{trained.config.label} = {c}") for c in task.classes]
+
+    def attention(self) -> Facts:
+        """Write attention by network, its enrichment, and figures; return the headline."""
+        groups = None if self.codes is None else [self.classes[c] for c in self.codes]
+        found = mean_attention(self.trained, self.cohort, self.rows, groups)
+        first = found.matrix(0)
+        title = f"layer 1, mean of heads, {len(self.rows)} subjects"
+        self.draw("attention", figures.attention_matrix(first, self.networks, title))
+        facts: Facts = {"layers": len(found.layers), "heads": [layer.shape[1] for layer in found.layers]}
+        np.save(self.folder / "attention.npy", np.stack([found.matrix(i) for i in range(len(found.layers))]))
+        if self.networks is None:
+            return facts | {"networks": "the ROI table names no networks: no enrichment test"}
+        means = attention_by_network(found, self.networks)
+        self.table("attention_networks.csv", means)
+        blocks = self.networks.block_means(first) * len(first)
+        label = "attention, times uniform"
+        self.draw(
+            "attention_networks", figures.network_matrix(blocks, self.networks.names, label, "from row to column")
+        )
+        keys, maps = found.maps()
+        own = square_of(mean_edges(self.cohort, self.rows))
+        keys = pd.concat([pd.DataFrame([{"group": "all", "layer": 0, "head": "input"}]), keys], ignore_index=True)
+        tests = network_enrichment(
+            np.concatenate([own[None], maps]), self.networks, self.n_permutations, self.seed, keys
+        )
+        self.table("enrichment.csv", tests)
+        shown = tests[tests["group"] == "all"]
+        self.draw("enrichment", figures.enrichment_plot(shown))
+        for name, layer, head in (("enrichment_layer_1", 1, "mean"), ("enrichment_input", 0, "input")):
+            chosen = (shown["network"] == "all") & (shown["layer"] == layer) & (shown["head"] == head)
+            facts[name] = shown.loc[chosen, ["ratio", "z", "p", "q"]].to_dict("records")[0]
+        if self.planted is not None:
+            label = self.trained.config.label
+            facts["planted"] = {
+                f"layer {i + 1}": precision(found.matrix(i), self.cohort, label).to_dict()
+                for i in range(len(found.layers))
+            }
+        return facts
+
+    def clusters(self, also: list[TrainedRun]) -> Facts:
+        """Write soft assignments by class with the difference score; compare clusters with networks and runs."""
+        each = member_assignments(self.trained, self.cohort, self.rows)
+        codes = np.zeros(len(self.rows), dtype=np.int64) if self.codes is None else self.codes
+        present = np.unique(codes)
+        names = ["all"] if self.codes is None else [self.classes[c] for c in present]
+        tables, scores, fits = [], [], []
+        for i, one in enumerate(each):
+            means = class_means(one, codes)
+            tables.append(cluster_table(means, names, self.cohort.rois, i))
+            if len(present) > 1:
+                sites = self.cohort.sites[self.rows]
+                scores.append(score_row(i, difference_score(one, codes, sites, self.n_permutations, self.seed)))
+            if self.networks is not None:
+                fits.append(agreement(hard_clusters(one), self.networks, self.n_permutations, self.seed))
+            if i == 0:
+                title = f"member 1 of {len(each)}, {len(self.rows)} subjects"
+                self.draw("clusters", figures.assignment_maps(means, names, self.networks, title))
+        self.table("clusters.csv", pd.concat(tables, ignore_index=True))
+        facts: Facts = {"n_clusters": each[0].shape[2], "members": len(each)}
+        if scores:
+            self.table("difference.csv", pd.DataFrame(scores))
+            facts["difference"] = scores
+        if fits:
+            facts["networks"] = fits
+        partitions = [hard_clusters(one) for one in each]
+        facts["stability_over_members"] = clustering_stability(partitions)
+        if also:
+            others = [hard_clusters(member_assignments(run, self.cohort, self.rows)[0]) for run in also]
+            seeds = {run.config.seed for run in (self.trained, *also)}
+            facts["stability_over_runs"] = {
+                **clustering_stability([partitions[0], *others]),
+                "same_centres": len(seeds) == 1,  # runs of one seed draw the same centres, which makes them agree more
+            }
+        return facts
+
+    def edge_map_of(self, run: TrainedRun, method: str | None, target: str | None) -> EdgeMap:
+        """Return the edge map of this or another run on the same subjects."""
+        training = self.training if run is self.trained else training_part(run.folder, run.config, self.cohort)
+        base = baseline_edges(run, training)
+        return edge_map(run, self.cohort, self.rows, base, method, target, training)
+
+    def edges(self, method: str | None, target: str | None, also: list[TrainedRun]) -> Facts:
+        """Write the edge map, its means by network pair and figures; compare it with other runs' maps."""
+        try:
+            found = self.edge_map_of(self.trained, method, target)
+        except NotDifferentiable:
+            if method is not None:
+                raise
+            found = self.edge_map_of(self.trained, "pattern", target)
+        self.table("edges.csv", found.table(self.cohort.rois, self.networks))
+        config = self.trained.config
+        what = config.label if config.task.kind == "regression" else f"{config.label} = {found.target}"
+        title = f"{found.method}, {what}"
+        self.draw("edges", figures.edge_matrix(found.score, self.networks, UNITS[found.method], title))
+        facts: Facts = {"method": found.method, "baseline": found.baseline, "target": what, "subjects": found.n}
+        if found.method == "integrated-gradients":
+            facts["sum_of_shares"] = float(found.share.sum())  # 1, but for the error of the path's finite steps
+        if self.networks is not None:
+            table = found.by_network(self.networks)
+            self.table("edges_by_network.csv", table)
+            blocks = self.networks.block_means(square_of(found.score))
+            power = int(np.floor(np.log10(np.nanmax(np.abs(blocks)) or 1.0))) - 1  # numbers of two digits in the cells
+            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]}, in 1e{power}"
+            self.draw(
+                "edges_by_network", figures.network_matrix(blocks, self.networks.names, label, title, signed=True)
+            )
+            named = table[(table["network_a"] != UNASSIGNED) & (table["network_b"] != UNASSIGNED)]
+            facts["top_pairs"] = [f"{a} - {b}" for a, b in named[["network_a", "network_b"]].to_numpy()[:5]]
+        if np.isfinite(self.cohort.rois[["x", "y", "z"]].to_numpy(dtype=float)).all(axis=1).sum() > 1:
+            self.draw("connectome", figures.connectome_picture(found.score, self.cohort.rois, self.networks))
+        if also:
+            maps = [found.score, *(self.edge_map_of(run, found.method, target).score for run in also)]
+            facts["stability_over_runs"] = map_stability(np.stack(maps)).to_dict()
+        if self.planted is not None:
+            facts["planted"] = precision(found.score, self.cohort, config.label).to_dict()
+        return facts
+
+    def table(self, name: str, table: pd.DataFrame) -> None:
+        """Write a table."""
+        table.to_csv(self.folder / name, index=False, float_format="%.8g")
+
+    def draw(self, name: str, figure: Figure) -> None:
+        """Write a figure as PNG and PDF."""
+        import matplotlib as mpl
+
+        with mpl.rc_context(figures.STYLE):
+            figure.savefig(self.folder / f"{name}.png", dpi=200)
+            figure.savefig(self.folder / f"{name}.pdf", metadata={"CreationDate": None})
+
+    def summary(self, facts: Facts) -> None:
+        """Write ``explain.json``."""
+        (self.folder / "explain.json").write_text(json.dumps(_plain(facts), indent=2) + "\n")
+
+
+def square_of(score: np.ndarray) -> np.ndarray:
+    """Return an edge map as a matrix with an empty diagonal."""
+    from bnt.cohort import square
+
+    return square(score, 0.0)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold: numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarray:
+    """Return the subjects to explain: a part of the run's split, or everyone in the cohort."""
+    if subjects == "all":
+        return np.arange(len(cohort))
+    rows = part_rows(trained.folder, cohort, subjects)
+    if not len(rows):
+        raise BadInput(
+            f"{cohort.path or 'The cohort'} holds nobody of the {subjects} part of {trained.folder}: "
+            "pass --subjects all."
+        )
+    return rows

@@ -1,0 +1,271 @@
+"""Models of a user's own: ``my_models.py:GCN`` wherever a model's name is asked for.
+
+What takes ``n_rois`` and ``n_classes`` makes a network; anything else makes a scikit-learn estimator. The file is
+run as Python code, once a process, from where the user says it lies; a run keeps its sha256.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from functools import cache, wraps
+from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from bnt.errors import BadInput, in_one_line
+from bnt.models._catalog import Entry
+from bnt.models._inputs import Inputs
+from bnt.nn import Output
+
+_NAME = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*)$")
+
+
+def is_own(name: str) -> bool:
+    """Whether a model's name is a file and an object in it."""
+    return _NAME.match(name) is not None
+
+
+def split_word(word: str) -> tuple[str, str, str]:
+    """Split ``my_models.py:GCN:hidden=8``, or ``bnt:n_clusters=4``, into the model, a colon, and its options.
+
+    Examples
+    --------
+    >>> split_word("models/my.py:GCN:hidden=8")
+    ('models/my.py:GCN', ':', 'hidden=8')
+    >>> split_word("bnt:n_clusters=4")
+    ('bnt', ':', 'n_clusters=4')
+    """
+    found = re.match(r"(.+?\.py:[A-Za-z_]\w*)(?:(:)(.*))?$", word)
+    if found is None:
+        return word.partition(":")
+    return found[1], found[2] or "", found[3] or ""
+
+
+def short_name(word: str) -> str:
+    """Return a word of ``--models`` without the folder of its file, for tables."""
+    return re.sub(r"^.*/(?=[^/]+\.py:)", "", word)
+
+
+def source_digest(name: str) -> str | None:
+    """Return the sha256 of the file of a model of one's own, without running it; None for other models."""
+    found = _NAME.match(name)
+    return None if found is None else sha256(_read(_path(found["file"]))).hexdigest()
+
+
+def own_entry(name: str) -> Entry:
+    """Return a row like those of the catalogue; the file is run."""
+    made = own_object(name)
+    path, attribute = _parts(name)
+    return Entry(
+        name=f"{path}:{attribute}",
+        home="",
+        summary=(inspect.getdoc(made) or "no description").splitlines()[0],
+        paper="your own",
+        family="network" if _makes_network(made) else "classical",
+        needs_series=bool(getattr(made, "needs_series", False)),
+        training=MappingProxyType(dict(getattr(made, "training", {}))),
+        source_sha256=source_digest(name),
+    )
+
+
+def own_constructor(name: str) -> Callable[..., Any]:
+    """Return what makes the model from ``n_rois``, ``n_classes`` and its own options."""
+    made = own_object(name)
+    shown = short_name(name)
+
+    @wraps(made)
+    def make(n_rois: int, n_classes: int, **options: Any) -> Any:
+        network = _makes_network(made)
+        given = {"n_rois": n_rois, "n_classes": n_classes} if network else {}
+        try:
+            found = made(**given, **options)
+        except BadInput:
+            raise
+        except Exception as error:  # whatever the user's code raises is told as such
+            raise BadInput(f"{shown} cannot be made: {in_one_line(error, besides=__file__)}.") from error
+        return OwnNetwork(found, n_rois, n_classes, shown) if network else OwnEstimator(found, n_classes, shown)
+
+    return make
+
+
+def own_object(name: str) -> Any:
+    """Run the file, once, and return the class or function that is named."""
+    path, attribute = _parts(name)
+    module = _module(path, sha256(_read(path)).hexdigest())
+    made = getattr(module, attribute, None)
+    if not callable(made):
+        there = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+        raise BadInput(f"{path} has no class or function {attribute!r}; it has {', '.join(there) or 'none'}.")
+    return made
+
+
+def _parts(name: str) -> tuple[Path, str]:
+    found = _NAME.match(name)
+    assert found is not None, name
+    return _path(found["file"]), found["object"]
+
+
+def _path(file: str) -> Path:
+    return Path(file).expanduser().resolve()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be read ({error.strerror}): give the file of your model, as in my.py:GCN."
+        ) from None
+
+
+@cache
+def _module(path: Path, digest: str) -> ModuleType:
+    """Run a file as a module of its own; files beside it can be imported by it."""
+    name = f"bnt_own_{path.stem}_{digest[:12]}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} is no Python file.")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise BadInput(f"{path} cannot be run: {in_one_line(error, besides=__file__)}.") from error
+    return module
+
+
+def _makes_network(made: Any) -> bool:
+    """Whether it takes the two numbers that a network needs; a torch module must."""
+    try:
+        takes = set(inspect.signature(made).parameters)
+    except (TypeError, ValueError):
+        takes = set()
+    needed = {"n_rois", "n_classes"}
+    if needed <= takes:
+        return True
+    if inspect.isclass(made) and any(base.__module__.startswith("torch.") for base in made.__mro__):
+        raise BadInput(
+            f"{made.__name__} is a torch module whose constructor takes {', '.join(sorted(takes)) or 'nothing'}: "
+            "it must take n_rois and n_classes, and its options with defaults."
+        )
+    return False
+
+
+class OwnNetwork(nn.Module):
+    """A torch module that maps connectomes (B, V, V) to logits (B, C), or to an Output with them.
+
+    It is given ``series``, ``target`` and ``explain`` where its ``forward`` names them.
+
+    Parameters
+    ----------
+    model : Module
+    n_rois, n_classes : int
+        V and C.
+    name : str
+        What to call it in sentences.
+    """
+
+    def __init__(self, model: Any, n_rois: int, n_classes: int, name: str) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise BadInput(f"{name} made a {type(model).__name__}: it takes n_rois, so it must make a torch module.")
+        self.model, self.n_rois, self.n_classes, self.name = model, n_rois, n_classes, name
+        self.n_volumes = int(getattr(model, "n_volumes", 0))
+        parameters = inspect.signature(model.forward).parameters.values()
+        every = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.takes = {n for n in ("series", "target", "explain") if every or any(p.name == n for p in parameters)}
+
+    def forward(
+        self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
+    ) -> Output:
+        """Call the module and check what it returns."""
+        if x.shape[-2:] != (self.n_rois, self.n_rois):
+            raise BadInput(f"{self.name} was made for {self.n_rois} ROIs and was given {tuple(x.shape)}.")
+        given = {"series": series, "target": target, "explain": explain}
+        found = self.model(x, **{name: value for name, value in given.items() if name in self.takes})
+        output = Output(found) if isinstance(found, Tensor) else found
+        wanted = (len(x), self.n_classes)
+        if not isinstance(getattr(output, "logits", None), Tensor):
+            raise BadInput(
+                f"{self.name} returned a {type(found).__name__}: return logits {wanted}, or a bnt.nn.Output."
+            )
+        if output.logits.shape != wanted:
+            raise BadInput(
+                f"{self.name} returned logits of shape {tuple(output.logits.shape)} for {len(x)} subjects: they must "
+                f"be {wanted}, one column {'for the score' if self.n_classes == 1 else 'a class'}."
+            )
+        return output
+
+
+class OwnEstimator:
+    """A scikit-learn classifier or regressor on edge vectors (n, V(V-1)/2), in nilearn's order.
+
+    It is fitted and tested like any other model; it is not kept, because that would need a pickle.
+
+    Parameters
+    ----------
+    estimator
+        With ``fit`` and ``predict_proba``, or ``predict`` for a score.
+    n_classes : int
+        1 for a score.
+    name : str
+        What to call it in sentences.
+    """
+
+    def __init__(self, estimator: Any, n_classes: int, name: str) -> None:
+        needed = "predict" if n_classes == 1 else "predict_proba"
+        for method in ("fit", needed):
+            if not hasattr(estimator, method):
+                hint = "; CalibratedClassifierCV of scikit-learn adds it" if method == "predict_proba" else ""
+                raise BadInput(f"{name} made a {type(estimator).__name__}, which has no {method}{hint}.")
+        self.estimator, self.n_classes, self.name = estimator, n_classes, name
+
+    @property
+    def seed(self) -> int | None:
+        """The run's seed, given to every ``random_state`` that is unset."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, value: int) -> None:
+        self._seed = value
+        if hasattr(self.estimator, "get_params"):
+            unset = [k for k, v in self.estimator.get_params().items() if k.endswith("random_state") and v is None]
+            self.estimator.set_params(**dict.fromkeys(unset, value))
+
+    _seed: int | None = None
+
+    def fit(self, inputs: Inputs, y: np.ndarray) -> OwnEstimator:
+        """Fit on the edges of the training part."""
+        try:
+            self.estimator.fit(inputs.edges, y)
+        except ValueError as error:  # what scikit-learn says of data that it cannot learn from
+            raise BadInput(f"{self.name} could not be fitted: {in_one_line(error, besides=__file__)}.") from error
+        return self
+
+    def predict(self, inputs: Inputs) -> np.ndarray:
+        """Return scores."""
+        return np.asarray(self.estimator.predict(inputs.edges))
+
+    def predict_proba(self, inputs: Inputs) -> np.ndarray:
+        """Return probabilities, one column a class."""
+        found = np.asarray(self.estimator.predict_proba(inputs.edges))
+        if found.shape != (len(inputs), self.n_classes):
+            raise BadInput(
+                f"{self.name} gave probabilities {found.shape}: they must be {(len(inputs), self.n_classes)}."
+            )
+        return found
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return nothing: what scikit-learn learned could be kept as a pickle only."""
+        return {}

@@ -1,0 +1,138 @@
+"""The learning curve: 10 to 100 % of the training part, as the authors' release offers; the paper prints none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.errors import BadInput
+from bnt.models import find_entry
+from bnt.paper._drawing import lines
+from bnt.paper._plan import Outcome, Plan, run_grid
+from bnt.paper._printed import show
+from bnt.paper._texts import circumstances, rows, skipped
+from bnt.plotting._charts import canvas, styled
+from bnt.splits import protocol, split_labels
+from bnt.splits._protocols import ALIASES
+from bnt.studies._job import Split, Variant
+from bnt.studies._statistics import summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MODELS = ("bnt", "bnt-released", "vanilla", "svm")
+
+
+def share_name(fraction: float) -> str:
+    """Return the ending of a split's name that says which share of the training part it keeps."""
+    return f"+{100 * fraction:.0f}pc"
+
+
+def thinned_splits(plan: Plan) -> list[tuple[str, Split]]:
+    """Return the plan's splits with each share of their training part; validation and test stay as they are."""
+    key = ALIASES.get(plan.protocol, plan.protocol)
+    if key not in ("site-stratified", "random", "released"):
+        raise BadInput(
+            f"The learning curve draws smaller training parts itself: choose --protocol paper, random or released, "
+            f"not {plan.protocol}."
+        )
+    found = []
+    for fraction in plan.fractions:
+        settings: dict[str, Any] = {"n_splits": plan.n_splits, "seed": plan.split_seed, "train_fraction": fraction}
+        splits = list(protocol(plan.protocol, **settings).split(plan.cohort, plan.label))
+        names = split_labels(plan.protocol, plan.cohort, len(splits))
+        found += [(f"{key}:{plan.split_seed}:{n}{share_name(fraction)}", s) for n, s in zip(names, splits)]
+    return found
+
+
+def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
+    """Return the plan without the shares that do not fill one batch of every network, and which these are, in words.
+
+    They are left out for linear models too, so that all curves have the same shares.
+    """
+    sizes = [v.recipe.batch_size for v in variants if find_entry(v.model).family == "network"]
+    if not sizes:
+        return plan, ""
+    fewest: dict[float, int] = {}
+    for fraction in plan.fractions:
+        fewest[fraction] = min(len(split[0]) for _, split in thinned_splits(replace(plan, fractions=(fraction,))))
+    small = [f for f, n in fewest.items() if n < max(sizes)]
+    if len(small) == len(fewest):
+        raise BadInput(
+            f"The whole training part, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
+            "it with --change batch_size=8."
+        )
+    if not small:
+        return plan, ""
+    said = ", ".join(f"{100 * f:.0f} % ({fewest[f]} subjects)" for f in small)
+    kept = tuple(f for f in plan.fractions if f not in small)
+    return replace(plan, fractions=kept), f"Left out: {said}, less than one batch of {max(sizes)}."
+
+
+def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Run every share of the training part and return table, Markdown and figure."""
+    variants = [plan.variant(m, m) for m in MODELS]
+    plan, left_out = fillable(plan, plan.asked(variants))
+    if left_out:
+        plan.say(left_out)
+    # A share of the training part is no repeat of another: nothing is averaged or tested over them.
+    outcome = run_grid(plan, variants, thinned_splits(plan), comparable=False)
+    table = collect(plan, outcome)
+    return table, markdown(plan, outcome, table, left_out), draw(plan, table)
+
+
+def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
+    """Return one row a model and share: mean and SD of AUROC over splits."""
+    found = []
+    for model, group in outcome.runs.groupby("variant", sort=False):
+        for fraction in plan.fractions:
+            part = group[group["split"].str.endswith(share_name(fraction))]
+            scores = summarise((100 * part.groupby("split")["auroc"].mean()).tolist())
+            n = float(part["n_train"].mean()) if len(part) else float("nan")
+            found.append(
+                {
+                    "model": model,
+                    "fraction": fraction,
+                    "n_train": n,
+                    "n_splits": scores.n,
+                    "auroc": scores.mean,
+                    "auroc_sd": scores.sd,
+                }
+            )
+    return pd.DataFrame(found)
+
+
+def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame, left_out: str = "") -> str:
+    """Return AUROC by share of the training part."""
+    models = table["model"].unique().tolist()
+    body = []
+    for fraction in plan.fractions:
+        part = table[table["fraction"] == fraction].set_index("model")
+        sizes = part["n_train"].dropna()
+        cells = [show((part.loc[m, "auroc"], part.loc[m, "auroc_sd"])) for m in models]
+        body.append([f"{100 * fraction:.0f} %", f"{sizes.iloc[0]:.0f}" if len(sizes) else "–", *cells])
+    return (
+        "# Learning curve, AUROC (%)\n\n"
+        + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)
+        + circumstances(plan, outcome, printed=False)
+        + "\nThe paper prints no learning curve; the authors' release has the setting for it.\n"
+        + (f"{left_out}\n" if left_out else "")
+        + skipped(outcome)
+    )
+
+
+@styled
+def draw(plan: Plan, table: pd.DataFrame) -> Figure:
+    """Draw AUROC against the number of training subjects."""
+    figure, (axes,) = canvas(width=4.6, height=2.8)
+    groups: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for model, part in table.groupby("model", sort=False):
+        groups[str(model)] = (part["auroc"].to_numpy(), part["auroc_sd"].to_numpy())
+    lines(axes, [100 * f for f in plan.fractions], groups)
+    axes.set(xlabel="share of the training part (%)", ylabel="test AUROC (%)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure

@@ -1,0 +1,58 @@
+"""Time and memory of a training step of one model on simulated connectomes, printed as JSON.
+
+``python -m bnt.paper._one_step MODEL V THREADS``, in a process of its own, so that peaks do not add up.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bnt.errors import BadInput
+from bnt.paper._complexity import N_SUBJECTS, N_VOLUMES, STEPS
+
+
+def step_cost(model: str, n_rois: int, threads: int) -> dict[str, float]:
+    """Return the median seconds of a step, and the megabytes that it needed at most."""
+    import torch
+
+    from bnt.cohort import Cohort
+    from bnt.models import find_entry
+    from bnt.paper._estimate_time import training_steps
+    from bnt.paper._plan import fitted
+    from bnt.studies._job import Variant
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    series = [rng.normal(size=(N_VOLUMES, n_rois)).astype(np.float32) for _ in range(N_SUBJECTS)]
+    matrices = np.stack([np.corrcoef(one.T) for one in series]).astype(np.float32)
+    table = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(N_SUBJECTS)]})
+    entry = find_entry(model)
+    cohort = Cohort(matrices, table, timeseries=series if entry.needs_series else None)
+    variant, _ = fitted(cohort, Variant(model, model))
+    before = peak_mb()
+    clock = time.process_time if threads == 1 else time.perf_counter
+    taken = training_steps(cohort, variant, N_SUBJECTS, at_least=STEPS, clock=clock)
+    return {"step_seconds": float(np.median(taken)), "memory_mb": max(peak_mb() - before, 1.0)}
+
+
+def peak_mb() -> float:
+    """Return the most memory that this process has held so far, what its parent held not counted."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(step_cost(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    except (BadInput, MemoryError) as error:
+        sys.exit(str(error) or "out of memory")

@@ -1,0 +1,411 @@
+"""The plan of a reproduction: which cohort, which splits, which budget, and how its runs are carried out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort._files import write_atomic
+from bnt.errors import BadInput
+from bnt.paper._outputs import open_output
+from bnt.paper._printed import CLUSTERS, show
+from bnt.splits import named_splits
+from bnt.studies._engine import Watcher
+from bnt.studies._job import Split, Variant
+from bnt.studies._results import read_study, run_table, write_tables
+from bnt.studies._study import Study
+from bnt.training._recipe import Recipe, find_recipe
+from bnt.training._run import check_device
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A budget: how many splits, which recipe, and what it sets for every network alike, whatever its own row says."""
+
+    splits: int
+    recipe: str
+    settings: Mapping[str, Any]
+
+
+# Fixed before the tables were made, the same for every network: up to 40 epochs, less where validation stands still.
+STOPPING = {"epochs": 40, "patience": 10, "select": "smoothed"}
+PRESETS = {
+    "quick": Preset(2, "default", {"epochs": 8}),
+    "standard": Preset(5, "default", STOPPING),
+    "full": Preset(20, "paper", {"epochs": 200}),
+}
+SIZES = (50, 100, 200, 400)
+FRACTIONS = tuple(i / 10 for i in range(1, 11))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to reproduce with.
+
+    Attributes
+    ----------
+    cohort : Cohort
+        On disk.
+    out : path
+        Folder of this table or figure.
+    label, protocol, preset : str
+        What is predicted, who is tested, how much is spent.
+    splits, epochs : int, optional
+        In place of the preset's.
+    changes : mapping
+        Fields of the recipe to set.
+    model : str
+        The model of the figures about OCRead: ``bnt``, or ``bnt-released``.
+    only : tuple of str
+        Names of variants to keep; all when empty.
+    model_options : mapping
+        For each model, options on top of those of the table.
+    clusters, fractions, sizes : tuple
+        K of Figure 3a; shares of the training part of the learning curve; V of the measured complexity.
+    jobs, threads, device, engine, address, split_seed, seeds
+        As in ``bnt compare``.
+    together : bool
+        Whether this is a part of ``all``, so that parts with the same runs share them.
+    what : str
+        Which table or figure this is; marks its folder before the first run.
+    command : str
+        What was typed, to be kept beside the results.
+    watch : callable, optional
+        Makes a context manager that shows a study's progress.
+    say : callable
+        Told one line before anything long begins.
+    """
+
+    cohort: Cohort
+    out: Path
+    label: str = "diagnosis"
+    protocol: str = "paper"
+    preset: str = "standard"
+    splits: int | None = None
+    epochs: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "bnt"
+    only: tuple[str, ...] = ()
+    model_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    clusters: tuple[int, ...] = CLUSTERS
+    fractions: tuple[float, ...] = FRACTIONS
+    sizes: tuple[int, ...] = SIZES
+    jobs: int = 1
+    threads: int = 1
+    device: str = "cpu"
+    engine: str = "local"
+    address: str | None = None
+    split_seed: int = 0
+    seeds: tuple[int, ...] = (0,)
+    together: bool = False
+    what: str = ""
+    command: str = ""
+    watch: Callable[[], Any] | None = None
+    say: Callable[[str], None] = print
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise BadInput(f"There is no preset {self.preset!r}; there are {', '.join(PRESETS)}.")
+        check_device(self.device)
+        if self.cohort.path is None:
+            raise BadInput("A reproduction needs a cohort on disk: save it first with cohort.save(folder).")
+
+    @property
+    def n_splits(self) -> int:
+        """How many splits."""
+        return self.splits or PRESETS[self.preset].splits
+
+    @property
+    def recipe_name(self) -> str:
+        """The recipe's name."""
+        return PRESETS[self.preset].recipe
+
+    @property
+    def recipe(self) -> Recipe:
+        """How networks are trained, before what a model's catalogue row sets."""
+        return self.recipe_for(None)
+
+    def recipe_for(self, model: str | None) -> Recipe:
+        """Return the recipe of one model: its catalogue row, then the preset, then what was asked for."""
+        changes = dict(PRESETS[self.preset].settings)
+        if self.preset == "standard":  # small cohorts still make the steps that the model needs
+            changes["min_steps"] = find_recipe(self.recipe_name, model).min_steps
+        asked = {**({"epochs": self.epochs} if self.epochs else {}), **self.changes}
+        if "epochs" in asked:
+            changes.pop("min_steps", None)
+        return find_recipe(self.recipe_name, model, **{**changes, **asked})
+
+    @property
+    def dataset(self) -> str:
+        """Whose printed numbers stand beside ours: ABCD's at 360 ROIs, ABIDE's otherwise."""
+        return "ABCD" if self.cohort.n_rois == 360 else "ABIDE"
+
+    def variant(self, name: str, model: str, **options: Any) -> Variant:
+        """Return a variant with this plan's recipe and options."""
+        merged = {**options, **self.model_options.get(model, {})}
+        return Variant(name, model, merged, self.recipe_name, self.recipe_for(model))
+
+    def asks_for(self, variant: str, model: str) -> bool:
+        """Whether ``--only`` names a variant, by its own name or its model's; all are asked for without it."""
+        return not self.only or variant in self.only or model in self.only
+
+    def asked(self, variants: Sequence[Variant]) -> list[Variant]:
+        """Return the variants that are asked for; a name that is none of them is refused."""
+        known = {word for v in variants for word in (v.name, v.model)}
+        unknown = [word for word in self.only if word not in known]
+        if unknown:
+            names = ", ".join(v.name for v in variants)
+            raise BadInput(f"None of {', '.join(unknown)} is part of this; there are {names}.")
+        return [v for v in variants if self.asks_for(v.name, v.model)]
+
+    def named_splits(self) -> list[tuple[str, Split]]:
+        """Return the splits with their names."""
+        return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
+
+    def class_name(self, value: object) -> str:
+        """Return a class in words, such as ``diagnosis = 1 (ASD)``."""
+        words = self.cohort.levels.get(self.label, {}).get(str(value))
+        return f"{self.label} = {value}" + (f" ({words})" if words else "")
+
+    def check_binary(self) -> None:
+        """Refuse a label that does not have two classes: every table of the paper is about two."""
+        from bnt.training._task import task_for
+
+        task = task_for(self.cohort.labels(self.label))
+        if task.n_outputs != 2:
+            raise BadInput(
+                f"Label {self.label!r} of {self.cohort.path} does not have two classes, and the paper's tables are "
+                "about two: choose another --label."
+            )
+
+
+@dataclass
+class Outcome:
+    """What became of a grid of runs.
+
+    Attributes
+    ----------
+    runs, summary : DataFrame
+        As :func:`bnt.studies._results.write_tables` returns them; empty where nothing finished.
+    missing : dict
+        Why a variant has no result: it was skipped, or all its runs failed.
+    failed : dict
+        Why a run of a variant that has others failed, by the run's name.
+    fitted : dict
+        Which defaults of a variant were changed to fit the cohort.
+    seconds : float
+    folder : path
+    comparisons : DataFrame
+    variants : list of Variant
+        All variants of the folder's study, those of earlier commands among them.
+    """
+
+    runs: pd.DataFrame
+    summary: pd.DataFrame
+    missing: dict[str, str]
+    seconds: float
+    folder: Path
+    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
+    variants: list[Variant] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    fitted: dict[str, str] = field(default_factory=dict)
+
+    def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
+        """Return mean and SD over splits of a variant, NaN where there is none."""
+        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
+        if not len(found) or metric not in found:
+            return float("nan"), float("nan")
+        return scale * float(found[metric].iloc[0]), scale * float(found[f"{metric}_sd"].iloc[0])
+
+    def n_splits(self, variant: str, metric: str = "auroc") -> int:
+        """Return the number of splits behind a variant's mean."""
+        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
+        return int(found[f"{metric}_n"].iloc[0]) if len(found) and metric in found else 0
+
+    def shown(self, variant: str, metric: str = "auroc") -> str:
+        """Return mean ± SD in per cent as text, with the number of splits where others have more."""
+        text, n = show(self.value(variant, metric)), self.n_splits(variant, metric)
+        return f"{text} (n = {n})" if 0 < n < self.summary["n_splits"].max() else text
+
+
+def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str]]:
+    """Return the variants that this cohort allows, and why it does not allow the others.
+
+    Networks are made without memory, so that this costs nothing: a model that needs series, more clusters than
+    ROIs, or a number of ROIs that the heads do not divide is found here and not after hours.
+    """
+    from bnt.models import find_entry
+    from bnt.models._registry import count_parameters
+    from bnt.training._learners import options_for
+
+    kept, reasons = [], {}
+    for variant in variants:
+        entry = find_entry(variant.model)
+        if entry.needs_series and cohort.timeseries is None:
+            reasons[variant.name] = f"{variant.model} reads time series, and the cohort has none"
+            continue
+        if entry.family == "network":
+            try:
+                options = options_for(cohort, variant.model, variant.options)
+                count_parameters(variant.model, cohort.n_rois, 2, **options)
+            except BadInput as error:
+                reasons[variant.name] = str(error).rstrip(".")
+                continue
+        kept.append(variant)
+    return kept, reasons
+
+
+def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
+    """Return a variant whose defaults fit the number of ROIs, and what was changed, in words; nothing where they do.
+
+    No more clusters than ROIs, and the largest number of heads, up to the default, that divides a node's width. What
+    was asked for by name stays, so that a study of clusters leaves out those that there cannot be.
+    """
+    from bnt.models import find_entry, model_options
+    from bnt.models._registry import count_parameters
+    from bnt.training._learners import options_for
+
+    entry = find_entry(variant.model)
+    if entry.family != "network" or (entry.needs_series and cohort.timeseries is None):
+        return variant, ""
+    defaults, changed = model_options(variant.model), {}
+    clusters = defaults.get("n_clusters")
+    if clusters and "n_clusters" not in variant.options and clusters > cohort.n_rois:
+        changed["n_clusters"] = cohort.n_rois
+    free = "n_heads" in defaults and "n_heads" not in variant.options
+    for heads in range(defaults["n_heads"], 0, -1) if free else ():
+        own = {"n_heads": heads} if heads != defaults["n_heads"] else {}
+        options = options_for(cohort, variant.model, {**variant.options, **changed, **own})
+        try:
+            count_parameters(variant.model, cohort.n_rois, 2, **options)
+        except BadInput:
+            continue  # with fewer heads it may fit; what fits with none is said by runnable
+        changed |= own
+        break
+    if not changed:
+        return variant, ""
+    words = ", ".join(f"{name}={value} in place of {defaults[name]}" for name, value in changed.items())
+    return replace(variant, options={**variant.options, **changed}), f"{words}, to fit {cohort.n_rois} ROIs"
+
+
+def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str], dict[str, str]]:
+    """Return the variants to run, why others cannot be, and what was changed to fit the cohort; both are said.
+
+    Raises
+    ------
+    BadInput
+        Where none can be run.
+    """
+    both = [fitted(plan.cohort, variant) for variant in plan.asked(variants)]
+    kept, missing = runnable(plan.cohort, [variant for variant, _ in both])
+    names = {variant.name for variant in kept}
+    changed = {variant.name: words for variant, words in both if words and variant.name in names}
+    for heading, reasons in (("Changed", changed), ("Skipped", missing)):
+        for reason in dict.fromkeys(reasons.values()):
+            plan.say(f"{heading}: {', '.join(name for name, why in reasons.items() if why == reason)}: {reason}.")
+    if not kept:
+        raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
+    return kept, missing, changed
+
+
+def run_grid(
+    plan: Plan,
+    variants: Sequence[Variant],
+    splits: Sequence[tuple[str, Split]] | None = None,
+    *,
+    reference: str | None = None,
+    folder: Path | None = None,
+    comparable: bool = True,
+) -> Outcome:
+    """Run variants on the plan's splits as a study, or complete it, and return its tables.
+
+    Parameters
+    ----------
+    plan : Plan
+    variants : sequence of Variant
+        Those that ``plan.only`` asks for are run.
+    splits : list of (name, split), optional
+        The plan's own without it.
+    reference : str, optional
+        The variant that the others are compared with.
+    folder : path, optional
+        The study's; the plan's own without it.
+    comparable : bool
+        Whether splits are repeats of each other. Where they are not, a mean or a test over them means nothing:
+        only ``runs.csv`` is written.
+    """
+    from bnt.paper._estimate_time import announce
+
+    folder = folder or plan.out
+    plan.check_binary()
+    kept, missing, changed = prepare(plan, variants)
+    there = [v.name for v in kept]
+    if (folder / "study.json").is_file():
+        there += [v.name for v in variants_of(folder)]
+    if comparable and reference is not None and reference not in there:
+        plan.say(f"{reference}, which the others are compared with, is not run: differences are to {there[0]}.")
+    study = Study(
+        folder,
+        plan.cohort,
+        plan.label,
+        kept,
+        splits if splits is not None else plan.named_splits(),
+        seeds=plan.seeds,
+        protocol=plan.protocol,
+        threads=plan.threads,
+        device=plan.device,
+        command=plan.command,
+    )
+    for sentence in study.cautions:
+        plan.say(sentence)
+    announce(plan, study)
+    if plan.what:
+        open_output(plan.out, plan.what)
+    started = time.monotonic()
+    failures = _carry_out(plan, study)
+    for name, reason in failures.items():
+        plan.say(f"failed: {name}: {reason}")
+    runs = run_table(folder)
+    if runs.empty:
+        raise BadInput(f"No run of {folder} finished: {next(iter(failures.values()), 'none was asked for')}")
+    done = runs["variant"].unique().tolist()
+    failed = {}
+    for name, reason in failures.items():
+        variant = name.partition("--")[0]
+        if variant in done:
+            failed[name] = reason.rstrip(".")
+        else:
+            missing.setdefault(variant, reason.rstrip("."))
+    summary = comparisons = pd.DataFrame()
+    if comparable:
+        if reference is not None and reference in there and reference not in done:
+            plan.say(f"{reference}, which the others are compared with, has no result: differences are to {done[0]}.")
+        runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
+    else:
+        write_atomic(folder / "runs.csv", runs.to_csv(index=False))
+        for name in ("summary.csv", "summary.md", "comparisons.csv"):
+            (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
+    seconds = time.monotonic() - started
+    return Outcome(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed, changed)
+
+
+def variants_of(folder: Path) -> list[Variant]:
+    """Return the variants of a study on disk, each with the recipe that it was trained by."""
+    found = read_study(folder)["variants"]
+    return [Variant(**{**one, "recipe": Recipe(**one["recipe"])}) for one in found]
+
+
+def _carry_out(plan: Plan, study: Study) -> dict[str, str]:
+    def go(watch: Watcher | None) -> dict[str, str]:
+        return study.run(engine=plan.engine, n_processes=plan.jobs, address=plan.address, watch=watch)
+
+    if plan.watch is None:
+        return go(None)
+    with plan.watch() as board:
+        return go(board)

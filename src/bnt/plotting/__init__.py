@@ -1,0 +1,1 @@
+"""Figures for explanations, reports and the paper."""

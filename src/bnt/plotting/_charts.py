@@ -1,0 +1,324 @@
+"""Figures as functions that return a matplotlib Figure, sized for one column of a paper.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart; markers differ as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Arguments = ParamSpec("Arguments")
+Anything = TypeVar("Anything")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C8C8C")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":")
+COLUMN_INCHES = 3.4
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.3,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bnt",
+    "figure.dpi": 150,
+}
+
+
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """Draw in our style, without touching the caller's matplotlib settings."""
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
+        import matplotlib as mpl
+
+        from bnt.plotting._explanations import names_as_text
+
+        with mpl.rc_context(STYLE):
+            return names_as_text(draw(*args, **kwargs))
+
+    return drawn
+
+
+def canvas(width: float = COLUMN_INCHES, height: float = 2.5, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a new figure and its axes, without pyplot's state."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height), layout="constrained")
+    return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
+
+
+def wrapped(name: str, width: int = 18) -> str:
+    """Return a long name in lines, broken after its colon and commas."""
+    lines = [""]
+    for piece in re.split(r"(?<=[:,])", str(name)):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
+
+
+def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
+    """Put the legend under the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 3 if all(len(label) < 12 for label in labels) else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=7)
+
+
+def look(i: int) -> dict[str, Any]:
+    """Return colour and marker of the i-th model: the two together tell any sixteen apart without colour vision."""
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
+
+
+def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[tuple[int, str, Anything]]:
+    """Return each name and value with the number that its colour has in a study's order."""
+    places = list(order if order is not None else named)
+    return [(places.index(name), name, value) for name, value in named.items()]
+
+
+def _loss(axes: Axes, table: pd.DataFrame) -> None:
+    for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
+        axes.plot(stage["epoch"], stage["loss"], color=COLOURS[i % len(COLOURS)], ls=DASHES[i % len(DASHES)])
+    axes.set(xlabel="epoch", ylabel="training loss")
+
+
+def _score(axes: Axes, table: pd.DataFrame, score: str) -> None:
+    for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
+        colour = COLOURS[i % len(COLOURS)]
+        scored = stage.dropna(subset=["val_score"])
+        if scored.empty:
+            continue
+        axes.plot(scored["epoch"], scored["val_score"].abs(), color=colour, ls=DASHES[i % len(DASHES)])
+        kept = stage["chosen_epoch"].dropna().tolist() if "chosen_epoch" in stage else []
+        for epoch in kept:
+            at = scored.loc[scored["epoch"] == epoch, "val_score"].abs()
+            axes.plot([epoch] * len(at), at, "o", mfc="none", color=colour, ms=6)
+    axes.set(xlabel="epoch", ylabel=score)
+
+
+@styled
+def learning_curves(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
+    """Draw loss and validation score by epoch, one line a stage of training; a ring marks the epoch kept."""
+    figure, (left, right) = canvas(columns=2)
+    _loss(left, pd.DataFrame(lines))
+    _score(right, pd.DataFrame(lines), score)
+    return figure
+
+
+@styled
+def loss_curve(lines: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw the left half of :func:`learning_curves`."""
+    figure, (axes,) = canvas()
+    _loss(axes, pd.DataFrame(lines))
+    return figure
+
+
+@styled
+def score_curve(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
+    """Draw the right half of :func:`learning_curves`."""
+    figure, (axes,) = canvas()
+    _score(axes, pd.DataFrame(lines), score)
+    return figure
+
+
+@styled
+def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> Figure:
+    """Draw the validation score of every member of every run by epoch.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns variant, run, stage, epoch, val_score.
+    score : str
+        The name on the axis.
+    """
+    figure, (axes,) = canvas(height=2.8)
+    for i, (variant, runs) in enumerate(table.groupby("variant", sort=False)):
+        for k, (_, one) in enumerate(runs.groupby(["run", "stage"], sort=False)):
+            name = wrapped(str(variant)) if k == 0 else None
+            shown: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)], "label": name}
+            axes.plot(one["epoch"], one["val_score"].abs(), lw=0.8, **shown)
+    axes.set(xlabel="epoch", ylabel=score)
+    legend(figure, axes)
+    return figure
+
+
+@styled
+def roc_curves(
+    predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], *, order: Sequence[str] | None = None
+) -> Figure:
+    """Draw ROC curves: for each name whether a subject is positive, and its probability.
+
+    ``order`` lists all models of a study, so that each has the same colour in every figure.
+    """
+    from sklearn.metrics import roc_curve
+
+    from bnt.training._metrics import auroc
+
+    figure, (axes,) = canvas(height=3.3)
+    axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
+    for i, name, (positive, probability) in ordered(predictions, order):
+        false, true, _ = roc_curve(positive, probability)
+        area = auroc(positive, probability)
+        dash = DASHES[i % len(DASHES)]
+        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{wrapped(name)} ({area:.3f})")
+    axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
+    legend(figure, axes, "model (AUROC)")
+    return figure
+
+
+@styled
+def calibration_curves(
+    predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], n_bins: int = 8, *, order: Sequence[str] | None = None
+) -> Figure:
+    """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals."""
+    from bnt.training._metrics import proportion_interval
+
+    figure, (axes,) = canvas(height=3.3)
+    axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
+    for i, name, (positive, probability) in ordered(predictions, order):
+        rising = np.argsort(probability, kind="stable")
+        bins = [b for b in np.array_split(rising, min(n_bins, max(len(rising) // 10, 1))) if len(b)]
+        x = [probability[b].mean() for b in bins]
+        y = [positive[b].mean() for b in bins]
+        spans = [proportion_interval(int(positive[b].sum()), len(b)) for b in bins]
+        error = [[v - low for v, (low, _) in zip(y, spans)], [high - v for v, (_, high) in zip(y, spans)]]
+        axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=wrapped(name), **look(i))
+    axes.set(xlabel="predicted probability", ylabel="share that was positive", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    legend(figure, axes)
+    return figure
+
+
+@styled
+def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
+    """Draw every split's score of every model, one row a model, joined by split, with means as bars.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Splits x models.
+    metric : str
+        The name on the axis.
+    """
+    names = [wrapped(name) for name in scores.columns]
+    figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
+    places = np.arange(len(names))[::-1]
+    for _, row in scores.iterrows():
+        axes.plot(row.to_numpy(dtype=float), places, color="#8C8C8C", lw=0.5, alpha=0.7, zorder=1)
+    for i, place in enumerate(places):
+        values = scores.iloc[:, i].dropna()
+        axes.scatter(values, np.full(len(values), place), s=16, zorder=2, lw=0, **look(i))
+        axes.vlines(values.mean(), place - 0.3, place + 0.3, color="black", lw=1.8, zorder=3)
+    axes.set_yticks(places, names)
+    axes.set(xlabel=f"test {metric}", ylim=(-0.5, len(names) - 0.5))
+    return figure
+
+
+def wide(names: Sequence[str]) -> float:
+    """Return a width that leaves the data a column's width beside long names."""
+    longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    return COLUMN_INCHES + 0.05 * max(0, longest - 8)
+
+
+def row_inches(names: Sequence[str]) -> float:
+    """Return the height of a row that holds the longest of these names."""
+    return 0.18 + 0.14 * max((name.count("\n") + 1 for name in names), default=1)
+
+
+@styled
+def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
+    """Draw paired differences from the reference with corrected 95 % intervals."""
+    names = [wrapped(name) for name in comparisons["variant"]]
+    figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
+    places = np.arange(len(comparisons))[::-1]
+    difference = comparisons["difference"].to_numpy(dtype=float)
+    error = np.stack([difference - comparisons["low"], comparisons["high"] - difference])
+    axes.axvline(0, color="#6E6E6E", lw=1, ls=":")
+    axes.errorbar(difference, places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=4, capsize=2, lw=1)
+    axes.set_yticks(places, names)
+    axes.set(xlabel=f"difference in test {metric}", ylim=(-0.6, len(places) - 0.4))
+    return figure
+
+
+@styled
+def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: Sequence[str] | None = None) -> Figure:
+    """Draw each site's AUROC with its 95 % interval, for one model or several side by side.
+
+    Parameters
+    ----------
+    tables : DataFrame or mapping of name to DataFrame
+        Columns site, n, auroc, low, high; the first model's table says the order of the sites.
+    order : sequence of str, optional
+        All models of a study, so that each has the same colour in every figure.
+    """
+    named = {"": tables} if isinstance(tables, pd.DataFrame) else dict(tables)
+    first = next(iter(named.values()))
+    height = 0.9 + len(first) * (0.12 + 0.1 * len(named))
+    figure, (axes,) = canvas(width=wide([str(s) for s in first["site"]]), height=height)
+    rows = {site: len(first) - 1 - k for k, site in enumerate(first["site"])}
+    axes.axvline(0.5, color="#6E6E6E", lw=1, ls=":")
+    for k, (i, name, table) in enumerate(ordered(named, order)):
+        table = table[table["site"].isin(list(rows))]
+        shift = 0.0 if len(named) == 1 else 0.25 - 0.5 * k / (len(named) - 1)
+        places = table["site"].map(rows).to_numpy(dtype=float) + shift
+        error = np.stack([table["auroc"] - table["low"], table["high"] - table["auroc"]])
+        style = {**look(i), "fmt": look(i)["marker"]}
+        del style["marker"]
+        axes.errorbar(
+            table["auroc"], places, xerr=np.nan_to_num(error).clip(0), ms=3.5, lw=0.8, label=wrapped(name), **style
+        )
+    axes.set_yticks(list(rows.values()), [f"{site} ({n})" for site, n in zip(first["site"], first["n"])])
+    axes.set(xlabel="test AUROC", xlim=(0, 1.02), ylim=(-0.7, len(first) - 0.3))
+    if len(named) > 1:
+        legend(figure, axes)
+    return figure
+
+
+@styled
+def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
+    """Draw each model's mean score over the processor time of one run; ``summary`` is a study's."""
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+    figure, (axes,) = canvas(height=2.8)
+    for i, (_, row) in enumerate(summary.iterrows()):
+        seconds = max(float(row["cpu_seconds"]), 0.01)
+        axes.scatter([seconds], [row[metric]], s=24, lw=0, label=wrapped(row["variant"]), **look(i))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(x=0.2, y=0.2)
+    low, high = axes.get_xlim()
+    if high / low < 30:  # powers of ten alone would leave the axis without a number
+        axes.set_xticks([t for e in range(-2, 7) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high])
+    axes.set(xlabel="processor seconds a run", ylabel=f"mean test {shown_name(metric)}")
+    legend(figure, axes)
+    return figure
+
+
+def shown_name(metric: str) -> str:
+    """Return a metric's name as figures and tables show it."""
+    special = {"auroc": "AUROC", "mse": "MSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
+    return special.get(metric, metric.replace("_", " "))
+
+
+@styled
+def predicted_scores(y: np.ndarray, predicted: np.ndarray, label: str) -> Figure:
+    """Draw predicted against true scores."""
+    figure, (axes,) = canvas(height=3.3)
+    axes.scatter(y, predicted, s=10, color=COLOURS[0], lw=0, alpha=0.7)
+    span = [min(y.min(), predicted.min()), max(y.max(), predicted.max())]
+    axes.plot(span, span, color="#6E6E6E", lw=1, ls=":")
+    axes.set(xlabel=f"true {label}", ylabel=f"predicted {label}")
+    return figure

@@ -1,0 +1,141 @@
+"""Does a new scan look unlike the training data? Its site, motion, coverage, length and connectome, against theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.explain._opening import training_part
+from bnt.explain._patterns import mean_edges, some_of
+from bnt.training._config import RunConfig
+
+RARE = 0.01  # a value that fewer training subjects than this exceed is unlike them
+FAR = 4.0  # SDs beyond which a value is unlike a training part too small to tell 1 %
+COVARIATES = {"mean_fd": "motion", "n_missing_rois": "ROIs without signal"}
+UNAVAILABLE = "unknown: the training subjects are not at hand"
+
+
+def connectome_features(edges: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return three numbers a connectome, (n, 3): mean edge, SD of edges, and correlation with the training mean."""
+    edges = edges.astype(np.float64)
+    away = edges - edges.mean(axis=1, keepdims=True)
+    there = mean - mean.mean()
+    size = np.sqrt((away**2).sum(axis=1) * (there**2).sum())
+    alike = np.divide(away @ there, size, out=np.zeros(len(edges)), where=size > 0)
+    return np.stack([edges.mean(axis=1), edges.std(axis=1), np.arctanh(np.clip(alike, -0.999999, 0.999999))], axis=1)
+
+
+@dataclass(frozen=True)
+class TrainingProfile:
+    """What the training subjects look like.
+
+    Attributes
+    ----------
+    sites : frozenset of str
+    mean : array, (E,)
+        Their mean edges.
+    centre, precision : array, (3,) and (3, 3)
+        Mean and inverse covariance of their :func:`connectome_features`.
+    distances : array, (n,)
+        Their own Mahalanobis distances, sorted.
+    covariates : dict of array
+        Sorted motion and number of missing ROIs, where known.
+    shortest : int or None
+        Fewest volumes.
+    """
+
+    sites: frozenset[str]
+    mean: np.ndarray
+    centre: np.ndarray
+    precision: np.ndarray
+    distances: np.ndarray
+    covariates: dict[str, np.ndarray]
+    shortest: int | None
+
+    @classmethod
+    def of(cls, folder: Path, config: RunConfig) -> TrainingProfile | None:
+        """Compute it from the cohort a run was trained on; None where that is not there any more."""
+        found = training_part(folder, config)
+        if found is None:
+            return None
+        cohort, rows = found
+        return cls.from_cohort(cohort, rows)
+
+    @classmethod
+    def from_cohort(cls, cohort: Cohort, rows: np.ndarray) -> TrainingProfile:
+        """Compute it from training subjects; of more than 2,000, from a random sample."""
+        rows = some_of(rows)
+        mean = mean_edges(cohort, rows)
+        parts = [connectome_features(cohort.edges(rows[i : i + 256]), mean) for i in range(0, len(rows), 256)]
+        features = np.concatenate(parts)
+        centre = features.mean(axis=0)
+        precision = np.linalg.pinv(np.cov(features.T) + 1e-12 * np.eye(3))
+        table = cohort.select(rows).participants
+        covariates = {}
+        for name in COVARIATES:
+            if name in table:
+                values = pd.to_numeric(table[name], errors="coerce").dropna().to_numpy(dtype=float)
+                if len(values):
+                    covariates[name] = np.sort(values)
+        volumes = table["n_volumes"].dropna()
+        sites = frozenset(str(s) for s in table["site"] if s != "unknown")
+        shortest = int(volumes.min()) if len(volumes) else None
+        return cls(
+            sites, mean, centre, precision, np.sort(_distance(features, centre, precision)), covariates, shortest
+        )
+
+    def compare(self, cohort: Cohort) -> pd.DataFrame:
+        """Return for each subject its distance, the share of training subjects as far away, and what is unlike them.
+
+        Columns ``distance``, ``as_far`` and ``unlike_training``, whose text is empty where nothing stands out.
+        """
+        table = cohort.participants
+        rows = []
+        for i in range(len(cohort)):
+            features = connectome_features(cohort.edges([i]), self.mean)
+            distance = float(_distance(features, self.centre, self.precision)[0])
+            as_far = _share_at_least(self.distances, distance)
+            reasons = self._reasons(table.iloc[i])
+            if _is_rare(self.distances, distance, float(np.sqrt(len(self.centre)))):
+                reasons.append(f"connectome ({distance:.1f} SD away, farther than {1 - as_far:.1%} of training)")
+            rows.append({"distance": distance, "as_far": as_far, "unlike_training": "; ".join(reasons)})
+        return pd.DataFrame(rows)
+
+    def _reasons(self, row: pd.Series) -> list[str]:
+        reasons = []
+        if self.sites and row["site"] == "unknown":
+            reasons.append("site not known")
+        elif self.sites and str(row["site"]) not in self.sites:
+            reasons.append(f"site {row['site']} not in training")
+        for name, values in self.covariates.items():
+            mine = pd.to_numeric(row[name], errors="coerce") if name in row else float("nan")
+            beyond = not pd.isna(mine) and float(mine) > values.max()
+            if beyond and _is_rare(values, float(mine), values.mean()):
+                reasons.append(f"{COVARIATES[name]} ({mine:g}, training up to {values.max():g})")
+        missing = pd.to_numeric(row["n_missing_rois"], errors="coerce") if "n_missing_rois" in row else 0
+        if "n_missing_rois" not in self.covariates and missing > 0:
+            reasons.append(f"ROIs without signal ({missing:g}; unknown for training)")
+        if self.shortest is not None and not pd.isna(row["n_volumes"]) and row["n_volumes"] < self.shortest:
+            reasons.append(f"short scan ({row['n_volumes']} volumes, training from {self.shortest})")
+        return reasons
+
+
+def _share_at_least(ordered: np.ndarray, value: float) -> float:
+    """Return the share of sorted values that are as large, the new one counted too."""
+    return float(1 + len(ordered) - np.searchsorted(ordered, value, side="left")) / (1 + len(ordered))
+
+
+def _is_rare(ordered: np.ndarray, value: float, usual: float) -> bool:
+    """Return whether fewer than 1 % of sorted values are as large; of fewer than 100, whether it is far beyond all."""
+    if value <= ordered[-1]:
+        return value > ordered[0] and _share_at_least(ordered, value) < RARE
+    return len(ordered) >= 100 or value - usual > FAR * float(ordered.std())
+
+
+def _distance(features: np.ndarray, centre: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    away = features - centre
+    return np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", away, precision, away), 0))

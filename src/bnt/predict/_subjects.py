@@ -1,0 +1,162 @@
+"""One subject, or a few: the prediction, how sure it is, whether the scan is like the training data, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort._triangle import endpoints
+from bnt.errors import BadInput
+from bnt.explain._edges import attributions, default_method, target_code
+from bnt.explain._opening import is_network, training_part
+from bnt.explain._patterns import baseline_edges, centres_sites
+from bnt.predict._intervals import CalibrationSubjects, prediction_intervals
+from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
+from bnt.training._learners import NetworkRun
+from bnt.training._trained import TrainedRun
+
+NOT_AVAILABLE = "not available: "  # and why, in place of the connections
+
+
+def member_spread(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame | None:
+    """Return the lowest and highest of the members' predictions of the last class (or score); None of one member."""
+    if not is_network(trained) or len(trained.members) < 2:
+        return None
+    run = NetworkRun(trained.config, cohort, np.zeros(len(cohort)))
+    rows = np.arange(len(cohort))
+    each = np.stack([run.predict([member], rows)[:, -1] for member in trained.members])  # (members, n)
+    return pd.DataFrame({"members_low": each.min(axis=0), "members_high": each.max(axis=0)})
+
+
+def seen_before(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame:
+    """Return the part of the run, by name, that each subject was in; empty for new subjects."""
+    file = trained.folder / "splits.csv"
+    if not file.is_file():
+        return pd.DataFrame({"seen_in": [""] * len(cohort)})
+    table = pd.read_csv(file, dtype=str).set_index("participant_id")["part"]
+    return pd.DataFrame({"seen_in": table.reindex(cohort.ids).fillna("").to_numpy()})
+
+
+def top_connections(
+    trained: TrainedRun, cohort: Cohort, n_top: int = 5, method: str | None = None, rois: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return the connections that moved each subject's prediction most, one row each, the strongest first.
+
+    Parameters
+    ----------
+    trained : TrainedRun
+    cohort : Cohort
+    n_top : int
+        Connections of a subject.
+    method : str, optional
+        See :func:`bnt.explain._edges.attributions`.
+    rois : DataFrame, optional
+        Names of the ROIs; those of the training cohort without it, or else of ``cohort``.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, rank, connection, roi_a, roi_b, value, training_mean, contribution``: the contribution is
+        to the margin of the last class (or the score); positive speaks for it. A linear model that centres sites
+        compares with the training subjects of the same site, and ``training_mean`` is still that of all.
+    """
+    trained.check(cohort)
+    training = training_part(trained.folder, trained.config)
+    baseline, _ = baseline_edges(trained, training)
+    # An imported scan may not know the names that the training cohort's atlas has.
+    table = rois if rois is not None else cohort.rois if training is None else training[0].rois
+    names = [_roi_name(row) for row in table.to_dict("records")]
+    low, high = endpoints(cohort.n_rois)
+    found = []
+    for part, values in attributions(trained, cohort, np.arange(len(cohort)), baseline, method, training=training):
+        for position, mine in zip(range(part.start, part.stop), values):
+            edges = cohort.edges([position])[0]
+            for rank, edge in enumerate(np.argsort(-np.abs(mine), kind="stable")[:n_top]):
+                a, b = int(low[edge]), int(high[edge])
+                found.append(
+                    {
+                        "participant_id": cohort.ids[position],
+                        "rank": rank + 1,
+                        "connection": f"{names[a]} - {names[b]}",
+                        "roi_a": table["roi"].iloc[a],
+                        "roi_b": table["roi"].iloc[b],
+                        "value": float(edges[edge]),
+                        "training_mean": float(baseline[edge]),
+                        "contribution": float(mine[edge]),
+                    }
+                )
+    return pd.DataFrame(found)
+
+
+def _roi_name(row: dict) -> str:
+    label = str(row["label"]).strip()
+    return f"{label} ({row['roi']})" if label else f"ROI {row['roi']}"
+
+
+def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method: str | None = None) -> pd.DataFrame:
+    """Return predictions with what is needed to read them, one row a subject.
+
+    Parameters
+    ----------
+    trained : TrainedRun
+    cohort : Cohort
+        New subjects.
+    explain : int
+        How many connections to name for each; 0 names none.
+    method : str, optional
+        How they are found.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, p_<class> ..., predicted`` as :meth:`TrainedRun.table`; then the columns of
+        :func:`~bnt.predict._intervals.prediction_intervals`, of :func:`member_spread` where there are several members,
+        of :meth:`~bnt.predict._outliers.TrainingProfile.compare`, ``seen_in`` (the run's part that a subject of this
+        name was in: predictions of training subjects are too good), and ``top_connections``.
+    """
+    table = trained.table(cohort)
+    config = trained.config
+    names = [f"p_{c}" for c in config.task.classes] or ["predicted"]
+    predicted = table[names].to_numpy(dtype=float)
+    calibration = CalibrationSubjects.of(trained.folder, config)
+    parts = [
+        table,
+        prediction_intervals(config.task, cohort.ids, predicted, calibration),
+        member_spread(trained, cohort),
+    ]
+    profile = TrainingProfile.of(trained.folder, config)
+    if profile is None:
+        empty = {"distance": np.nan, "as_far": np.nan, "unlike_training": UNAVAILABLE}
+        parts.append(pd.DataFrame([empty] * len(table)))
+    else:
+        parts.append(profile.compare(cohort))
+    parts.append(seen_before(trained, cohort))
+    if explain:
+        parts.append(_explained(trained, cohort, explain, method))
+    return pd.concat([part for part in parts if part is not None], axis=1)
+
+
+def _explained(trained: TrainedRun, cohort: Cohort, n_top: int, method: str | None) -> pd.DataFrame:
+    """Return a column that names each subject's top connections, with the sign of what they add."""
+    try:
+        tops = top_connections(trained, cohort, n_top, method)
+    except BadInput as error:
+        if method is not None:
+            raise
+        return pd.DataFrame({"top_connections": [f"{NOT_AVAILABLE}{error}"] * len(cohort)})
+    texts = tops["connection"] + " " + tops["contribution"].map("{:+.3g}".format)
+    joined = texts.groupby(tops["participant_id"], sort=False).agg("; ".join)
+    return pd.DataFrame({"top_connections": joined.reindex(cohort.ids).to_numpy()})
+
+
+def explained_target(trained: TrainedRun) -> str:
+    """Return in words what contributions are to, and how they were found."""
+    _, name = target_code(trained, None)
+    if is_network(trained):
+        how = default_method(trained)
+    else:
+        of_site = " of the subject's site" if centres_sites(trained) else ""
+        how = f"weight times deviation from the training mean{of_site}"
+    kind = "the score" if trained.config.task.kind == "regression" else f"the margin of {trained.config.label} = {name}"
+    return f"{kind} ({how})"

@@ -1,0 +1,110 @@
+"""From a run's or a study's folder to its page, once or as long as the study runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bnt.cohort._files import write_atomic
+from bnt.errors import BadInput
+
+LARGEST = 15_000_000  # bytes of a page
+
+
+def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: int = 0) -> Path:
+    """Write ``report.html`` into a run's or a study's folder, or to ``out``; return where it is.
+
+    Parameters
+    ----------
+    folder : path
+        Made by ``bnt train`` or ``bnt compare``.
+    out : path, optional
+        The file to write.
+    refresh : int
+        Seconds after which a browser reads the page of an unfinished study again; 0 is never, and then an
+        unfinished study needs at least one finished run.
+    """
+    folder = Path(folder)
+    target = Path(out) if out is not None else folder / "report.html"
+    if (folder / "study.json").is_file():
+        from bnt.report._study_page import study_page
+
+        page = study_page(folder, refresh)
+    elif (folder / "config.toml").is_file():
+        from bnt.report._run_page import run_page
+
+        page = run_page(folder)
+    else:
+        raise BadInput(f"{folder} is neither a run nor a study: give a folder that bnt train or bnt compare made.")
+    text = page.html()
+    if len(text.encode()) > LARGEST:
+        raise BadInput(f"The page of {folder} would have {len(text) / 1e6:.0f} MB: remove pictures from its explain/.")
+    try:
+        write_atomic(target, text)
+    except OSError as error:
+        raise BadInput(f"{target} cannot be written: {error.strerror}.") from error
+    return target
+
+
+def state(folder: Path) -> tuple[int, int, int]:
+    """Return how many runs of a study are finished, how many are planned, and how many bytes of epochs there are."""
+    from bnt.report._study_page import planned_runs
+    from bnt.studies._results import read_study
+
+    planned = planned_runs(read_study(folder))
+    done = sum((folder / "runs" / run / "DONE").is_file() for _, _, run in planned)
+    lines = [folder / "runs" / run / "metrics.jsonl" for _, _, run in planned]
+    return done, len(planned), sum(file.stat().st_size for file in lines if file.is_file())
+
+
+def watch_report(
+    folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    every: float = 10.0,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Keep a study's page current until all its runs are finished, or its command has ended; return where it is.
+
+    Parameters
+    ----------
+    folder : path
+        A study; it may not have begun yet.
+    out : path, optional
+        The file to write.
+    every : float
+        Seconds between two looks. The page is written again only when something happened.
+    say : callable
+        Told a line whenever a run finished.
+    """
+    folder = Path(folder)
+    if (folder / "config.toml").is_file() and not (folder / "study.json").is_file():
+        raise BadInput(f"{folder} is one run: --watch follows a study.")
+    if every <= 0:
+        raise BadInput(f"--every is {every:g}: give the seconds between two looks.")
+    from bnt.cohort._files import holder
+
+    last: tuple[int, int, int] | None = None
+    waited = seen = False
+    while True:
+        if not (folder / "study.json").is_file():
+            if not waited:
+                say(f"{folder} has no study yet: waiting for it.")
+            waited = True
+            time.sleep(every)
+            continue
+        running = bool(holder(folder / ".lock"))  # read before the runs: what ends in between is seen at the next look
+        now = state(folder)
+        if now != last:
+            target = write_report(folder, out, refresh=max(5, round(every)))
+            if last is None or now[0] != last[0]:
+                say(f"{now[0]} of {now[1]} runs finished: {target}")
+            last = now
+        if now[0] == now[1]:
+            return target
+        if seen and not running:
+            say(f"The study has ended with {now[0]} of {now[1]} runs finished; its command goes on with the others.")
+            return write_report(folder, out) if now[0] else target
+        seen = seen or running
+        time.sleep(every)

@@ -1,0 +1,158 @@
+"""How to make a run or a study again: the commands, and the table of splits they need."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bnt.splits._protocols import ALIASES, PROTOCOLS
+from bnt.training._config import RunConfig
+from bnt.training._recipe import RECIPES, find_recipe
+
+CODES = {"train": "0", "validation": "1", "test": "2"}
+
+
+def word(value: Any) -> str:
+    """Return a value as ``name=value`` options take it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(f'"{v}"' if isinstance(v, str) else word(v) for v in value) + "]"
+    return str(value)
+
+
+def settings(values: dict[str, Any]) -> list[str]:
+    """Return ``name=value`` words."""
+    return [f"{name}={word(value)}" for name, value in values.items()]
+
+
+def changed(recipe: dict[str, Any], name: str, model: str) -> dict[str, Any]:
+    """Return the fields to change in a named recipe to get this one; fields it does not have are left out."""
+    base = asdict(find_recipe(name, model)) if name in RECIPES else {}
+    found = {field: value for field, value in recipe.items() if base.get(field) != value}
+    if "epochs" in found and "min_steps" in recipe:  # --change epochs=N alone would set min_steps to 0
+        found["min_steps"] = recipe["min_steps"]
+    return found
+
+
+def joined(words: list[str]) -> str:
+    """Return a command, every word safe for a shell, broken before its options."""
+    lines = [""]
+    for text in words:
+        quoted = shlex.quote(text)
+        if text.startswith("--") and len(lines[-1]) + len(quoted) > 60:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {quoted}".lstrip() if lines[-1] == "" else f"{lines[-1]} {quoted}"
+    return " \\\n".join(lines)
+
+
+def is_table(protocol: str) -> bool:
+    """Whether splits came from a table rather than from a protocol."""
+    return ALIASES.get(protocol, protocol) not in PROTOCOLS
+
+
+def train_command(config: RunConfig, table: str = "splits.csv") -> str:
+    """Return the command that repeats a run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    table : str
+        The path of the table of splits, where the run's split came from one.
+    """
+    name, _, rest = config.split.partition(":")
+    words = ["bnt", "train", config.cohort or "COHORT", "--model", config.model]
+    if config.options:
+        words += ["--option", *settings(config.options)]
+    words += ["--label", config.label, "--task", config.task.kind, "--recipe", config.recipe_name]
+    classes = list(config.task.classes)
+    if len(classes) == 2 and classes != sorted(classes):
+        words += ["--positive", str(classes[-1])]
+    changes = changed(asdict(config.recipe), config.recipe_name, config.model)
+    if changes:
+        words += ["--change", *settings(changes)]
+    if name in PROTOCOLS:
+        seed, _, which = rest.partition(":")
+        which = which.removeprefix("split") if which.removeprefix("split").isdigit() else which
+        words += ["--protocol", name, "--split", which, "--split-seed", seed]
+    else:
+        words += ["--protocol", table, "--split", rest or "run"]
+    words += ["--seed", str(config.seed), "--threads", str(config.threads), "--device", config.device]
+    return joined([*words, *(["--bf16"] if config.bf16 else []), "--out", "RUN"])
+
+
+def model_words(variants: list[dict[str, Any]]) -> tuple[list[str], dict[str, Any]]:
+    """Return the words of ``--models``, and the changes of the recipe that all variants share."""
+    each = [changed(v["recipe"], variants[0]["recipe_name"], v["model"]) for v in variants]
+    own = [{part.split("=")[0] for part in v["name"].partition(":")[2].split(",")} for v in variants]
+    shared = {}
+    for field, value in [item for changes in each for item in changes.items()]:
+        rest = [v["recipe"].get(field) for v, words in zip(variants, own) if f"recipe.{field}" not in words]
+        if rest and all(other == value for other in rest):
+            shared[field] = value
+    words = []
+    for variant, changes in zip(variants, each):
+        if variant["name"].partition(":")[0] == variant["model"]:
+            words.append(variant["name"])
+            continue
+        more = {f"recipe.{f}": v for f, v in changes.items() if shared.get(f) != v}
+        said = ",".join(settings({**variant["options"], **more}))
+        words.append(f"{variant['model']}:{said}" if said else variant["model"])
+    return words, shared
+
+
+def compare_command(study: dict[str, Any], config: RunConfig | None = None, reference: str | None = None) -> str:
+    """Return the command that repeats a study.
+
+    Parameters
+    ----------
+    study : dict
+        Its ``study.json``.
+    config : RunConfig, optional
+        Of any of its runs: says the task, the threads and the device.
+    reference : str, optional
+        The variant that the others were compared with.
+    """
+    models, shared = model_words(study["variants"])
+    words = ["bnt", "compare", study["cohort"], "--models", *models, "--label", study["label"]]
+    protocol = study["protocol"]
+    words += ["--protocol", protocol]
+    names = [name.rpartition(":")[2] for name in study["splits"]]
+    if is_table(protocol):
+        words += ["--split-names", *names]
+    else:
+        words += ["--splits", str(len(names)), "--split-seed", study["splits"][0].split(":")[1]]
+    words += ["--seeds", *(str(seed) for seed in study["seeds"]), "--recipe", study["variants"][0]["recipe_name"]]
+    if shared:
+        words += ["--change", *settings(shared)]
+    if config is not None:
+        words += ["--task", config.task.kind, "--threads", str(config.threads), "--device", config.device]
+    if study.get("positive") is not None:
+        words += ["--positive", str(study["positive"])]
+    found = [v["name"] for v in study["variants"]]
+    if reference in found and found.index(str(reference)):
+        words += ["--reference", models[found.index(str(reference))]]
+    return joined([*words, "--out", "STUDY"])
+
+
+def split_table(folders: dict[str, Path]) -> pd.DataFrame | None:
+    """Return who was in which part as a table of splits, one column a name; None where no run says.
+
+    Parameters
+    ----------
+    folders : dict of name to path
+        Of each split one run's folder.
+    """
+    columns = {}
+    for name, folder in folders.items():
+        file = folder / "splits.csv"
+        if file.is_file():
+            table = pd.read_csv(file, dtype=str)
+            columns[name] = table.set_index("participant_id")["part"].map(CODES)
+    if not columns:
+        return None
+    return pd.DataFrame(columns).fillna("").rename_axis("participant_id").reset_index()

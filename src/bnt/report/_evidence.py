@@ -1,0 +1,162 @@
+"""What pages and figures are made of: tables computed from runs and studies."""
+
+from __future__ import annotations
+
+import json
+import warnings as python_warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort._store import read_table
+from bnt.training._metrics import auroc, auroc_interval
+
+MOST_COLUMNS = 10  # of classes in a table
+
+
+@dataclass
+class Cohort:
+    """What a page says of a cohort that is still where it was; empty where it is gone."""
+
+    path: str
+    participants: pd.DataFrame | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    rois: pd.DataFrame | None = None
+
+    def class_name(self, label: str, value: Any) -> str:
+        """Return a class with its meaning: ``1 ASD``."""
+        if isinstance(value, float) and value == int(value):
+            value = int(value)
+        meaning = self.facts.get("levels", {}).get(label, {}).get(str(value), "")
+        return f"{value} {meaning}".strip() if meaning and meaning != str(value) else str(value)
+
+
+def look_up_cohort(path: str) -> Cohort:
+    """Return the tables of a cohort without opening its arrays."""
+    folder, found = Path(path), Cohort(path)
+    if not path or not (folder / "participants.tsv").is_file():
+        return found
+    found.participants = read_table(folder / "participants.tsv", ("participant_id", "site", "group", "scan"))
+    if (folder / "cohort.json").is_file():
+        found.facts = json.loads((folder / "cohort.json").read_text())
+    if (folder / "rois.tsv").is_file():
+        found.rois = read_table(folder / "rois.tsv")
+    return found
+
+
+def binary_columns(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return who is positive and their probabilities, or None where the task is not binary."""
+    columns = [c for c in predictions.columns if c.startswith("p_")]
+    if len(columns) != 2:
+        return None
+    label = predictions["label"]
+    if label.dtype.kind == "f":  # 1.0 and a column named p_1 mean the same class
+        label = label.astype(np.int64)
+    positive = label.astype(str).to_numpy() == columns[1].removeprefix("p_")
+    return positive, predictions[columns[1]].to_numpy(dtype=float)
+
+
+def per_site_table(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return each site's AUROC with its interval, largest sites first; sites with one class only are left out."""
+    rows = []
+    for site, group in predictions.groupby("site", sort=True):
+        found = binary_columns(group)
+        if found is None or not 0 < found[0].sum() < len(group):
+            continue
+        with python_warnings.catch_warnings():
+            python_warnings.simplefilter("ignore", UserWarning)
+            low, high = auroc_interval(*found)
+        rows.append({"site": site, "n": len(group), "auroc": auroc(*found), "low": low, "high": high})
+    table = pd.DataFrame(rows, columns=["site", "n", "auroc", "low", "high"])
+    return table.sort_values(["n", "site"], ascending=[False, True]).reset_index(drop=True)
+
+
+def class_counts(table: pd.DataFrame, by: str, cohort: Cohort, label: str) -> pd.DataFrame | None:
+    """Return subjects per row of ``by`` and class, with the classes' names and the total."""
+    if label not in table or label == by or table[label].nunique() > MOST_COLUMNS:
+        return None
+    counts = table.pivot_table(index=by, columns=label, values="participant_id", aggfunc="count", fill_value=0)
+    counts.columns = pd.Index([cohort.class_name(label, c) for c in counts.columns])
+    return counts.assign(total=counts.sum(axis=1))
+
+
+def parts_by_class(folder: Path, cohort: Cohort, label: str) -> pd.DataFrame | None:
+    """Return subjects per part and class of one run, where the cohort is still at hand."""
+    people = cohort.participants
+    if people is None or label not in people or not (folder / "splits.csv").is_file():
+        return None
+    table = pd.read_csv(folder / "splits.csv", dtype=str).merge(people, on="participant_id", suffixes=("", "_given"))
+    counts = class_counts(table, "part", cohort, label)
+    if counts is None:
+        return None
+    sites = table.groupby("part")["site"].nunique()
+    return counts.assign(sites=sites).reindex(["train", "validation", "test"]).reset_index()
+
+
+def sites_by_class(cohort: Cohort, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
+    """Return subjects per site and class, of everyone or of ``ids``."""
+    people = cohort.participants
+    if people is None or label not in people:
+        return None
+    if ids is not None:
+        people = people[people["participant_id"].isin(ids)]
+    counts = class_counts(people.dropna(subset=[label]), "site", cohort, label)
+    if counts is None:
+        return None
+    total = counts.sum().to_frame().T.set_axis(["all sites"])
+    return pd.concat([counts, total]).rename_axis("site").reset_index()
+
+
+def leaks(folder: Path, cohort: Cohort) -> str | None:
+    """Return a leak between the parts of a run in words, an empty text where there is none, None if unknown.
+
+    Checked again from the lists on disk: a subject, a group or a scan on two sides.
+    """
+    file = folder / "splits.csv"
+    if cohort.participants is None or not file.is_file():
+        return None
+    table = pd.read_csv(file, dtype=str)
+    columns = [c for c in ("group", "scan") if c in cohort.participants]
+    table = table.merge(cohort.participants[["participant_id", *columns]], on="participant_id", how="left")
+    for column in ("participant_id", *columns):
+        known = table[table[column].notna() & (table[column] != "")]
+        sides = known.groupby(column)["part"].nunique()
+        shared = sides[sides > 1]
+        if len(shared):
+            people = known.loc[known[column] == shared.index[0], "participant_id"].tolist()
+            what = "is" if column == "participant_id" else f"share a {column} and are"
+            return f"{' and '.join(dict.fromkeys(people))} {what} on two sides of the split"
+    return ""
+
+
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Return the epochs of a run so far; a line that is still being written is left out."""
+    file, lines = folder / "metrics.jsonl", []
+    for text in file.read_text().splitlines() if file.is_file() else []:
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
+
+
+def curve_table(folder: Path, planned: list[tuple[str, str]]) -> pd.DataFrame:
+    """Return variant, run, stage, epoch, validation score and loss of every run that has begun, all members of it.
+
+    Parameters
+    ----------
+    folder : path
+        The study's.
+    planned : list of (variant, run)
+    """
+    columns = ["stage", "epoch", "val_score", "loss"]
+    rows = [
+        {"variant": variant, "run": run, **{name: line.get(name) for name in columns}}
+        for variant, run in planned
+        for line in read_lines(folder / "runs" / run)
+        if line.get("val_score") is not None
+    ]
+    return pd.DataFrame(rows, columns=["variant", "run", *columns])

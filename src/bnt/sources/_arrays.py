@@ -1,0 +1,207 @@
+"""Arrays in ``.npy`` and ``.npz`` files; pickles in them are never loaded."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnt.errors import BadInput
+from bnt.sources._scan import parsing
+
+ID_NAMES = ("ids", "participant_id", "participant_ids", "subject_ids", "subjects")
+LABEL_NAMES = ("roi_labels", "roi_names")
+MAIN_NAMES = ("connectomes", "timeseries", "series", "connectome", "matrix", "matrices", "corr", "data", "x")
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """What a file of arrays holds: the numbers, and the ids and ROI names beside them where there are any."""
+
+    values: np.ndarray
+    ids: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+def pick(found: Mapping[str, np.ndarray], file: Path, variable: str | None) -> Arrays:
+    """Choose the array of numbers among those of a file.
+
+    ``variable`` names it; else it is the only one of two or three dimensions, or the first of
+    ``connectomes``, ``timeseries``, ... that is there. Ids are in ``ids`` or ``participant_id``,
+    names of ROIs in ``roi_labels``.
+    """
+    names = ", ".join(f"{k} {v.shape}" for k, v in found.items())[:200] or "nothing"
+    extras = {*ID_NAMES, *LABEL_NAMES}
+    if variable is not None:
+        if variable not in found:
+            raise BadInput(f"{file} has no array {variable!r}; it holds {names}.")
+        chosen = variable
+    else:
+        able = [
+            k
+            for k, v in found.items()
+            if k not in extras and v.ndim in (2, 3) and v.dtype.kind in "biuf" and v.size > 1
+        ]
+        preferred = [k for m in MAIN_NAMES for k in able if k.lower() == m]
+        if len(able) != 1 and not preferred:
+            raise BadInput(f"{file} holds {names}: name the array of scans with --variable.")
+        chosen = able[0] if len(able) == 1 else preferred[0]
+
+    def words(options: tuple[str, ...]) -> tuple[str, ...]:
+        name = next((n for n in options if n in found), None)
+        return tuple(_word(v) for v in found[name].ravel()) if name else ()
+
+    return Arrays(found[chosen], words(ID_NAMES), words(LABEL_NAMES))
+
+
+def _word(value: Any) -> str:
+    """Return a name as text; MATLAB keeps whole numbers as 50001.0."""
+    return (
+        str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value).strip()
+    )
+
+
+def read_npy(file: Path) -> Arrays:
+    """Map an ``.npy`` file: a slice of a stack is read when it is needed."""
+    with parsing(file, "an .npy file"), open(file, "rb") as stream:
+        if stream.read(1) == b"\x80":
+            raise BadInput(f"{file} is a pickle, which could run anything: save the array with numpy.save instead.")
+        values = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(values, np.ndarray):
+        values.close()
+        raise BadInput(f"{file} is an archive under the name of a single array: rename it to .npz.")
+    return Arrays(values)
+
+
+def read_npz(file: Path, variable: str | None = None) -> Arrays:
+    """Read an ``.npz`` file; members that are pickles are refused by numpy."""
+    with parsing(file, "an .npz file"), open(file, "rb") as stream:
+        if stream.read(1) == b"\x80":
+            raise BadInput(f"{file} is a pickle, which could run anything: save the arrays with numpy.savez instead.")
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise BadInput(f"{file} is a single array under the name of an archive: rename it to .npy.")
+            found = {name: archive[name] for name in archive.files}
+    for name, values in found.items():
+        if not isinstance(values, np.ndarray):
+            raise BadInput(f"{file} holds {name}, which is not an array: save arrays with numpy.savez.")
+    return pick(found, file, variable)
+
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_MATRIX, _COMPRESSED = 14, 15
+_STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_TEXT = {1: "latin1", 2: "utf-8", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
+_CELL, _CHAR = 1, 4
+_NUMERIC = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
+_COMPLEX = 0x08
+
+
+def read_mat(file: Path, variable: str | None = None) -> Arrays:
+    """Read a ``.mat`` file.
+
+    A stack of matrices may be (n, V, V) or, as MATLAB's users keep them, (V, V, n); it is returned as
+    the first. Where all three numbers are equal it is taken as (V, V, n). Series are (n, T, V).
+    """
+    with parsing(file, "a MATLAB file"):
+        data = file.read_bytes()
+        if data.startswith((b"MATLAB 7.3", _HDF5)) or data[512:520] == _HDF5:
+            raise BadInput(f"{file} is a MATLAB 7.3 (HDF5) file: save it again in MATLAB with save(..., '-v7').")
+        found = read_variables(data)
+    arrays = pick(found, file, variable)
+    values = arrays.values
+    if (
+        values.ndim == 3
+        and values.shape[0] == values.shape[1]
+        and (values.shape[1] != values.shape[2] or len(set(values.shape)) == 1)
+    ):
+        values = np.moveaxis(values, 2, 0)
+    return Arrays(values, arrays.ids, arrays.labels)
+
+
+def read_variables(data: bytes) -> dict[str, np.ndarray]:
+    """Return the variables of a MATLAB 5 file; texts and cells of texts are arrays of strings."""
+    order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
+    if order is None:
+        raise ValueError("its header is not that of MATLAB 5 to 7; older files are to be saved again")
+    found: dict[str, np.ndarray] = {}
+    for kind, body in _elements(data[128:], order):
+        if kind == _COMPRESSED:
+            pairs = list(_elements(zlib.decompress(body), order))
+        else:
+            pairs = [(kind, body)]
+        for inner, content in pairs:
+            if inner == _MATRIX:
+                name, values = _matrix(content, order)
+                if values is not None:
+                    found[name] = values
+    return found
+
+
+def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (type, bytes) of each element; small ones keep their bytes inside the tag."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < 8:
+            raise ValueError("it ends inside a tag")
+        kind, size = struct.unpack_from(order + "II", data, at)
+        if kind >> 16:  # a small element: type and size share the first four bytes
+            kind, size = kind & 0xFFFF, kind >> 16
+            start, at = at + 4, at + 8
+        else:
+            start = at + 8
+            at = start + size if kind == _COMPRESSED else start + (size + 7) // 8 * 8
+        if start + size > len(data) or (start + size > at):
+            raise ValueError(f"an element of {size} bytes goes beyond its end")
+        yield kind, data[start : start + size]
+
+
+def _matrix(body: bytes, order: str, depth: int = 0) -> tuple[str, np.ndarray | None]:
+    """Return the name and values of one matrix; None for kinds that are passed over."""
+    parts = _elements(body, order)
+    (_, flags), (_, dimensions), (_, name) = (next(parts, (0, b"")) for _ in range(3))
+    if len(flags) != 8 or len(dimensions) % 4 or not 8 <= len(dimensions) <= 32 * 4:
+        raise ValueError("a matrix without flags or dimensions")
+    code = struct.unpack(order + "I", flags[:4])[0]
+    shape = struct.unpack(f"{order}{len(dimensions) // 4}i", dimensions)
+    if min(shape) < 0:
+        raise ValueError(f"dimensions {shape}")
+    kind, text = code & 0xFF, name.decode("latin1")
+    if (code >> 8) & _COMPLEX:
+        return text, None
+    if kind == _CELL and depth == 0:
+        cells = [_matrix(content, order, 1)[1] for inner, content in parts if inner == _MATRIX]
+        words = [str(cell.ravel()[0]) if cell is not None and cell.size else "" for cell in cells]
+        return text, np.array(words) if len(words) == prod(shape) else None
+    if kind == _CHAR:
+        stored, content = next(parts, (0, b""))
+        return text, _rows_of_text(content, stored, shape, order)
+    if kind in _NUMERIC:
+        stored, content = next(parts, (0, b""))
+        if stored not in _STORED:
+            raise ValueError(f"numbers stored as type {stored}")
+        values = np.frombuffer(content, np.dtype(order + _STORED[stored]))
+        if values.size != prod(shape):
+            raise ValueError(f"{values.size} numbers for dimensions {shape}")
+        return text, values.reshape(shape, order="F").astype(_NUMERIC[kind])
+    return text, None
+
+
+def _rows_of_text(content: bytes, stored: int, shape: tuple[int, ...], order: str) -> np.ndarray:
+    """Return a character matrix as one string a row."""
+    encoding = _TEXT.get(stored)
+    if encoding is None:
+        raise ValueError(f"text stored as type {stored}")
+    if encoding in ("utf-16", "utf-32"):
+        encoding += "-le" if order == "<" else "-be"
+    letters = content.decode(encoding)
+    if not shape or len(letters) != prod(shape):
+        raise ValueError(f"{len(letters)} characters for dimensions {shape}")
+    return np.array(["".join(letters[i :: shape[0]]) for i in range(shape[0])])

@@ -1,0 +1,251 @@
+"""A scan: one file, or one slice of a stack, of one participant, read when it is asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnt.cohort._triangle import flat
+from bnt.connectivity import Kind, connectomes
+from bnt.errors import BadInput
+
+CONTENTS = ("auto", "series", "matrix")
+SYMMETRY_TOLERANCE = 1e-4
+"""Rounding of printed numbers makes a matrix this much asymmetric; it is averaged away."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a scan holds.
+
+    Parameters
+    ----------
+    series : array, (T, V), optional
+    matrix : array, (V, V), optional
+        When both are there, the connectome is the matrix and the series are kept beside it.
+    labels : tuple of str
+        Names of the ROIs, where the file gives them.
+    """
+
+    series: np.ndarray | None = None
+    matrix: np.ndarray | None = None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One run of one participant.
+
+    Parameters
+    ----------
+    participant : str
+        Such as ``sub-01``.
+    file : path
+        Where it comes from: every complaint names it.
+    load : callable
+        Reads the content. Nothing is read before :meth:`read`, so memory holds one scan at a time.
+    run : str
+        What tells the runs of one participant apart, such as ``ses-1_run-2``.
+    columns : mapping
+        What the file itself says about the participant, such as the site.
+    """
+
+    participant: str
+    file: Path
+    load: Callable[[], Content]
+    run: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(self) -> Content:
+        """Return the content."""
+        return self.load()
+
+    def __str__(self) -> str:
+        return f"{self.participant}{'_' + self.run if self.run else ''} ({self.file})"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an exception as part of a sentence."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+@contextmanager
+def parsing(file: Path, what: str) -> Iterator[None]:
+    """Turn whatever a parser raises on the bytes of ``file`` into one sentence.
+
+    A damaged file can raise nearly anything inside numpy, scipy, nibabel, zlib or expat, so
+    everything is caught here. Only calls into those libraries belong in the block.
+    """
+    try:
+        if not file.is_file():
+            state = "does not exist"
+            if file.is_symlink():
+                state = "is a link to a file that is not there (datalad get or git annex get may fetch it)"
+            elif file.exists():
+                state = "is a folder, not a file" if file.is_dir() else "is not a file"
+            raise BadInput(f"{file} {state}: give {what}.")
+        if file.stat().st_size == 0:
+            raise BadInput(f"{file} is empty: make it again, or leave it out.")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - see the docstring
+        raise BadInput(
+            f"{file} cannot be read as {what} ({one_line(error)}): it is truncated, damaged or of another "
+            "format; make it again, or leave it out."
+        ) from error
+
+
+def as_numbers(values: np.ndarray, file: Path) -> np.ndarray:
+    """Return real numbers as they are, and refuse everything else."""
+    if values.dtype.kind not in "biuf":
+        raise BadInput(f"{file} holds values of type {values.dtype}: give real numbers.")
+    return values
+
+
+def is_symmetric(matrix: np.ndarray) -> bool:
+    """Tell whether a square array equals its transpose off the diagonal, missing entries included."""
+    both = np.array(matrix, dtype=np.float64)
+    np.fill_diagonal(both, 0.0)
+    return bool(np.allclose(both, both.T, rtol=0, atol=SYMMETRY_TOLERANCE, equal_nan=True))
+
+
+def looks_like_matrix(values: np.ndarray) -> bool:
+    """Tell whether a 2-D array is a connectome.
+
+    It is when it is square and symmetric, or square with a diagonal of ones, of zeros or of
+    missing values (then it is a matrix that is not symmetric, which a check reports later).
+    """
+    if values.shape[0] != values.shape[1]:
+        return False
+    if is_symmetric(values):
+        return True
+    diagonal = np.diagonal(values).astype(np.float64)
+    return any(np.allclose(diagonal, c, rtol=0, atol=1e-6, equal_nan=True) for c in (0.0, 1.0, np.nan, np.inf))
+
+
+def content_of(values: np.ndarray, file: Path, content: str = "auto", labels: tuple[str, ...] = ()) -> Content:
+    """Return a 2-D array as series or matrix.
+
+    Parameters
+    ----------
+    values : array, (T, V) or (V, V)
+    file : path
+        Named in complaints.
+    content : {"auto", "series", "matrix"}
+        ``auto`` follows :func:`looks_like_matrix`: what is not a connectome is a time series,
+        volumes in rows and ROIs in columns.
+    labels : tuple of str
+        Names of the columns.
+    """
+    values = as_numbers(values, file)
+    if values.ndim != 2 or min(values.shape) < 2:
+        raise BadInput(
+            f"{file} holds an array of shape {values.shape}: give (volumes, ROIs) or (ROIs, ROIs), two or more of each."
+        )
+    if content == "matrix" and values.shape[0] != values.shape[1]:
+        raise BadInput(f"{file} holds an array of shape {values.shape}, which is not a square matrix of ROIs.")
+    if content == "matrix" or (content == "auto" and looks_like_matrix(values)):
+        return Content(matrix=values, labels=labels)
+    return Content(series=values, labels=labels)
+
+
+RUNS = ("average", "first", "separate", "concatenate")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run after its checks: its edges where the file is a matrix, its series where it has one."""
+
+    scan: Scan
+    missing: np.ndarray  # (V,) bool
+    edges: np.ndarray | None = None  # (V(V-1)/2,)
+    series: np.ndarray | None = None  # (T, V)
+
+
+@dataclass(frozen=True)
+class Person:
+    """What enters the cohort as one row."""
+
+    edges: np.ndarray
+    series: np.ndarray | None
+    n_missing: int
+
+
+def group_scans(scans: Sequence[Scan], runs: str) -> dict[str, list[Scan]]:
+    """Return the scans of each row of the cohort, by its participant id.
+
+    ``separate`` gives each run a row of its own, named ``sub-01_ses-1_run-2``.
+    """
+    if runs not in RUNS:
+        raise BadInput(f"--runs {runs!r} is not one of {', '.join(RUNS)}.")
+    groups: dict[str, list[Scan]] = {}
+    for scan in scans:
+        name = f"{scan.participant}_{scan.run}" if runs == "separate" and scan.run else scan.participant
+        groups.setdefault(name, []).append(scan)
+    repeated = next((name for name, of in groups.items() if len({s.run for s in of}) < len(of)), None)
+    if repeated is not None:
+        raise BadInput(f"{groups[repeated][0].file} names participant {repeated!r} twice: give each scan its own id.")
+    return {name: of[:1] for name, of in groups.items()} if runs == "first" else groups
+
+
+def combine_runs(runs: Sequence[Run], mode: str, kind: Kind) -> Person:
+    """Return one row from the runs of one participant.
+
+    ``average`` takes the mean of the runs' connectomes over those runs that have both ROIs, through
+    Fisher's z where they are correlations. ``concatenate`` computes one connectome from the joined
+    series. The series kept are the joined ones in both cases (see :func:`join_series`).
+    """
+    if len(runs) == 1:
+        run = runs[0]
+        return Person(_edges(run, kind), run.series, int(run.missing.sum()))
+    series = join_series(runs)
+    if mode == "concatenate":
+        if series is None or runs[0].edges is not None:
+            raise BadInput(f"{runs[0].scan} is a matrix, which cannot be joined to another: pass --runs average.")
+        missing = np.any([run.missing for run in runs], axis=0)
+        return Person(connectomes([series], kind.name)[0], series, int(missing.sum()))
+    edges = np.stack([_edges(run, kind) for run in runs]).astype(np.float64)  # (runs, E)
+    there = np.stack([flat(~(run.missing[:, None] | run.missing[None, :])) for run in runs])
+    if not kind.fisher:
+        edges = np.arctanh(np.clip(edges, -1 + 1e-7, 1 - 1e-7))
+    mean = np.where(there, edges, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    mean = mean if kind.fisher else np.tanh(mean)
+    n_missing = int(np.all([run.missing for run in runs], axis=0).sum())
+    return Person(mean.astype(np.float32), series, n_missing)
+
+
+def _edges(run: Run, kind: Kind) -> np.ndarray:
+    if run.edges is not None:
+        return run.edges
+    if run.series is None:
+        raise BadInput(f"{run.scan} holds no numbers: leave it out.")
+    return connectomes([run.series], kind.name)[0]
+
+
+def join_series(runs: Sequence[Run]) -> np.ndarray | None:
+    """Return the series of the runs end to end, or None where one has none.
+
+    Runs differ in level and scale, which would pass for correlation. Each later run is therefore moved and
+    scaled, ROI by ROI, to the mean and standard deviation of the first. An ROI missing in one run is 0 in all.
+    """
+    parts = [run.series for run in runs if run.series is not None]
+    if len(parts) < len(runs):
+        return None
+    mean, spread = parts[0].mean(axis=0), parts[0].std(axis=0)
+    joined = [parts[0]]
+    for part in parts[1:]:
+        own = part.std(axis=0)
+        joined.append((part - part.mean(axis=0)) / np.where(own > 0, own, 1) * spread + mean)
+    out = np.concatenate(joined).astype(np.float32)
+    out[:, np.any([run.missing for run in runs], axis=0)] = 0.0
+    return out

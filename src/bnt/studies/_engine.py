@@ -1,0 +1,236 @@
+"""Where jobs run: processes of this machine, or a Ray cluster. Scheduling on a cluster is Ray's business."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import multiprocessing.connection
+import multiprocessing.forkserver
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from bnt.cohort._files import forget, holder
+from bnt.errors import BadInput
+from bnt.studies._job import GO_ON, Job, attempt, lock_of, run_job
+
+Outcome = dict[str, str]  # name of a failed job -> its one-sentence reason
+Watcher = Callable[[Sequence[Job], int, int, Outcome], None]  # running, done, total, failures
+
+POLL_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
+RAY_RETRIES = 5  # starts again after a lost worker or node; without an end, a job that no node can hold never fails
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+ENGINES = ("local", "ray")
+# Loaded once, before the workers fork: a worker that imports them itself spends longer on it than a linear model runs.
+PRELOADED = (
+    "bnt.training._run",
+    "bnt.studies._job",
+    "bnt.models._bnt",
+    "bnt.models.classical",
+    "bnt.training._learners",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "threadpoolctl",
+    "torch._dynamo",  # what torch's optimisers import when they are first made
+)
+
+
+def is_done(job: Job) -> bool:
+    """Whether a finished run is in the job's folder (the study checks its configuration)."""
+    return (Path(job.folder) / "DONE").is_file()
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    engine: str = "local",
+    n_processes: int = 1,
+    address: str | None = None,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Run jobs on an engine; return the failures, if any, with their reasons."""
+    if engine not in ENGINES:
+        raise BadInput(f"There is no engine {engine!r}; there are {', '.join(ENGINES)}.")
+    if not jobs:
+        return {}
+    folders = {lock_of(job).parent for job in jobs}
+    forget(file for folder in folders for file in folder.glob("*.lock"))
+    return run_ray(jobs, address, watch) if engine == "ray" else run_local(jobs, n_processes, watch)
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the driver is gone, so that no orphan works on beside the next driver."""
+    driver = multiprocessing.parent_process()
+    if driver is None:
+        return
+    multiprocessing.connection.wait([driver.sentinel])
+    os._exit(1)
+
+
+def _child(text: str, answer: Connection, work: Callable[[Job], Any]) -> None:
+    """Carry one job out in a process of its own and send why it failed, if it did."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    job = Job.from_json(text)
+    warnings.formatwarning = lambda message, *_, **__: f"{job.name}: {' '.join(str(message).split())}\n"
+    reason = attempt(job, work)
+    if reason:
+        answer.send_bytes(reason.encode())
+        raise SystemExit(1)
+
+
+def _start_server(threads: int) -> Any:
+    """Return the context whose server has the libraries loaded, once, with few threads of their own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+    return context
+
+
+def run_local(
+    jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None, work: Callable[[Job], Any] = run_job
+) -> Outcome:
+    """Run jobs in processes of this machine, ``n_processes`` at a time, each with its own threads.
+
+    A worker that is killed is one failed job; the others go on. When the driver ends, however it ends,
+    its workers end too. ``work`` is what is done with a job, a function of a module.
+    """
+    context = _start_server(max((job.threads for job in jobs), default=1))
+    waiting, done = list(reversed(jobs)), 0
+    running: dict[Any, tuple[Any, Connection, Job]] = {}
+    failures: Outcome = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < max(1, n_processes):
+                job = waiting.pop()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(job.to_json(), theirs, work), name=job.name)
+                process.start()
+                theirs.close()
+                running[process.sentinel] = (process, ours, job)
+            if watch is not None:
+                watch([job for _, _, job in running.values()], done, len(jobs), failures)
+            for sentinel in multiprocessing.connection.wait(list(running), timeout=POLL_SECONDS):
+                process, answer, job = running.pop(sentinel)
+                process.join()
+                done += 1
+                if process.exitcode:
+                    failures[job.name] = _why(answer, process.exitcode)
+                answer.close()
+                process.close()
+        if watch is not None:
+            watch([], done, len(jobs), failures)
+    finally:
+        for process, _, _ in running.values():
+            process.terminate()
+        for process, _, _ in running.values():
+            process.join()
+    return failures
+
+
+def _why(answer: Connection, exit_code: int) -> str:
+    try:
+        if answer.poll():
+            return answer.recv_bytes().decode()
+    except EOFError:
+        pass  # it ended without a word, which the next sentence says
+    how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
+    return f"its process {how}: {GO_ON}"
+
+
+def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Outcome:
+    """Send the same jobs to a Ray cluster; each asks for as many CPUs as it has threads.
+
+    Ray places them, balances them and starts those of a lost worker or node again; a job started
+    again goes on from its checkpoint, as the study's folder is on a file system that all nodes see.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    try:
+        import ray
+    except ImportError as error:
+        raise BadInput("Ray is not installed: pip install 'brain-network-transformer[cluster]'.") from error
+    ours = not ray.is_initialized()
+    if ours:
+        _refuse_silence(address)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise BadInput(f"There is no Ray cluster at {address or 'this machine'} ({reason}).") from error
+    try:
+        return _through_ray(ray, jobs, watch)
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _refuse_silence(address: str | None) -> None:
+    """Refuse an address where no one answers: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return  # none, auto, or a client's address, which Ray resolves
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise BadInput(f"There is no Ray cluster at {address} ({error}): start one with ray start --head.") from error
+
+
+def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Outcome:
+    # One process a job (max_calls), as on one machine: nothing of one run is left in the next one's memory.
+    remote = ray.remote(max_retries=RAY_RETRIES, max_calls=1)(_remote)
+    waiting = {
+        remote.options(num_cpus=job.threads, num_gpus=1 if job.device.startswith("cuda") else 0, name=job.name).remote(
+            job.to_json()
+        ): job
+        for job in jobs
+    }
+    failures: Outcome = {}
+    done = 0
+    while waiting:
+        if watch is not None:
+            watch([job for job in waiting.values() if holder(lock_of(job))], done, len(jobs), failures)
+        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=POLL_SECONDS)
+        for reference in ready:
+            job = waiting.pop(reference)
+            done += 1
+            try:
+                failure = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                lines = str(error).strip().splitlines() or ["no message"]
+                failure = f"{type(error).__name__}: {lines[0].rstrip('.:')}: {GO_ON}"
+            if failure:
+                failures[job.name] = failure
+    if watch is not None:
+        watch([], done, len(jobs), failures)
+    return failures
+
+
+def _remote(text: str) -> str:
+    """Carry one job out on a Ray worker; return why it failed, or nothing."""
+    return attempt(Job.from_json(text))
+
+
+def last_line(job: Job) -> dict[str, Any]:
+    """Return the newest line of a running job's metrics, for the one who watches."""
+    file = Path(job.folder) / "metrics.jsonl"
+    try:
+        lines = file.read_text().splitlines()
+        return json.loads(lines[-1]) if lines else {}
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,161 @@
+"""A job: one run of a study, as plain data that any process on any machine can carry out."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bnt.cohort import Cohort
+from bnt.cohort._files import write_atomic
+from bnt.errors import BadInput, in_one_line
+from bnt.training._config import RunConfig
+from bnt.training._recipe import Recipe
+
+Split = tuple[np.ndarray, np.ndarray, np.ndarray]
+GO_ON = "give the command again to go on."  # ends the reason of an accident: the same job may well succeed
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model with options and a recipe, under the name that tables show."""
+
+    name: str
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+    recipe_name: str = "default"
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a variant on one split with one seed.
+
+    Attributes
+    ----------
+    cohort : str
+        The cohort's folder.
+    folder : str
+        The run's folder.
+    variant : Variant
+    label, task : str
+    split_name : str
+    split : (train, validation, test)
+        Participant ids, so that a job means the same wherever it runs.
+    seed, threads, device
+    """
+
+    cohort: str
+    folder: str
+    variant: Variant
+    label: str
+    split_name: str
+    split: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+    task: str = "auto"
+    positive: str | None = None
+    seed: int = 0
+    threads: int = 1
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """The run's folder name: variant, split and seed."""
+        return Path(self.folder).name
+
+    def to_json(self) -> str:
+        """Return the job as text."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Job:
+        """Undo :meth:`to_json`."""
+        data = json.loads(text)
+        variant = data.pop("variant")
+        variant["recipe"] = Recipe(**variant["recipe"])
+        data["split"] = tuple(tuple(part) for part in data["split"])
+        return Job(variant=Variant(**variant), **data)
+
+
+def configure(job: Job, cohort: Cohort) -> tuple[Split, RunConfig]:
+    """Return the split's positions and the whole configuration that a job means on this cohort."""
+    from bnt.training._run import describe
+
+    position = {name: i for i, name in enumerate(cohort.ids.tolist())}
+    missing = [name for part in job.split for name in part if name not in position]
+    if missing:
+        raise BadInput(f"{job.cohort} has no participant {missing[0]!r}, whom split {job.split_name} names.")
+    train, val, test = (np.array([position[name] for name in part], dtype=np.int64) for part in job.split)
+    config = describe(
+        cohort,
+        job.label,
+        (train, val, test),
+        model=job.variant.model,
+        options=job.variant.options,
+        recipe=job.variant.recipe,
+        recipe_name=job.variant.recipe_name,
+        seed=job.seed,
+        split_name=job.split_name,
+        threads=job.threads,
+        device=job.device,
+        task=job.task,
+        positive=job.positive,
+    )
+    return (train, val, test), config
+
+
+def run_job(job: Job) -> dict[str, Any]:
+    """Carry a job out, or go on with it; return the run's report.
+
+    The libraries' threads are limited to the job's own, so that the numbers do not depend on which
+    process of which machine carries it out.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from bnt.cohort import load_cohort
+    from bnt.cohort._files import held
+    from bnt.training._run import train_run
+
+    with held(lock_of(job)), threadpool_limits(job.threads):
+        cohort = load_cohort(job.cohort)
+        split, config = configure(job, cohort)
+        return train_run(cohort, split, config, job.folder, resume=True).report
+
+
+def lock_of(job: Job) -> Path:
+    """Return the file that says who works on a job: beside the runs, as a run's folder holds results only."""
+    return Path(job.folder).parent.parent / "locks" / f"{job.name}.lock"
+
+
+def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
+    """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
+    from safetensors import SafetensorError
+
+    try:
+        work(job)
+        (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
+    except BadInput as error:
+        return f"{error} Then {GO_ON}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
+    except MemoryError:
+        return "there is not enough memory: run fewer jobs at a time, or a smaller model."
+    except OSError as error:
+        return f"{in_one_line(error)}{_kept(job)}: {GO_ON}"
+    except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
+        return in_one_line(error) + _kept(job)
+    return ""
+
+
+def _kept(job: Job) -> str:
+    """Write how the error came about into the run's folder, where there is one, and return a word about it."""
+    folder = Path(job.folder)
+    if not folder.is_dir():
+        return ""
+    try:
+        write_atomic(folder / "traceback.txt", traceback.format_exc())
+    except OSError:
+        return ""
+    return f"; all of it is in {folder / 'traceback.txt'}"

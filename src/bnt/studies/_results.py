@@ -1,0 +1,368 @@
+"""From finished runs to tables: one row a run, one row a model, one row a comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.errors import BadInput
+from bnt.studies._statistics import (
+    delong,
+    holm,
+    paired_permutation_test,
+    paired_test,
+    permutation_test,
+    summarise,
+)
+
+METRICS = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
+SCORES = ("r", "mse", "mae", "r2", "spearman")
+RECIPE = ("epochs", "patience", "select", "batch_size", "lr")  # what a table says of how a network was trained
+
+
+def read_study(folder: str | Path) -> dict[str, Any]:
+    """Read a study's description."""
+    file = Path(folder) / "study.json"
+    if not file.is_file():
+        raise BadInput(f"{folder} has no study.json, so it is not a study: give the folder that bnt compare made.")
+    try:
+        return json.loads(file.read_text())
+    except ValueError as error:
+        raise BadInput(f"{file} is damaged ({error}): give the bnt compare command again.") from error
+
+
+def read_report(run: Path) -> dict[str, Any]:
+    """Read the report of a finished run."""
+    try:
+        return json.loads((run / "report.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{run} is damaged ({error}): remove it and give the command again.") from error
+
+
+def run_table(folder: str | Path) -> pd.DataFrame:
+    """Return one row a finished run of a study, in the order of variants, splits and seeds."""
+    from bnt.studies._study import folder_name
+
+    folder, study, rows = Path(folder), read_study(folder), []
+    for variant in study["variants"]:
+        for split, sizes in zip(study["splits"], study["split_sizes"]):
+            for seed in study["seeds"]:
+                run = folder / "runs" / folder_name(variant["name"], split, seed)
+                if not (run / "DONE").is_file():
+                    continue
+                report = read_report(run)
+                if report["split"] != split:
+                    continue
+                test = {k: v for k, v in report["test"].items() if k in METRICS + SCORES}
+                if report["positive_class"] is not None:
+                    test["positive_class"] = f"{report['label']} = {report['positive_class']}"
+                rows.append(
+                    {
+                        "variant": variant["name"],
+                        "model": variant["model"],
+                        "split": split,
+                        "seed": seed,
+                        **test,
+                        "chosen_epoch": max(report["epochs"], default=0),
+                        "n_train": sizes[0],
+                        "n_val": sizes[1],
+                        "n_test": sizes[2],
+                        "n_parameters": report["n_parameters"],
+                        "recipe": variant["recipe_name"],
+                        **{name: variant["recipe"][name] for name in RECIPE},
+                        "seconds": report["seconds"],
+                        "cpu_seconds": report["cpu_seconds"],
+                        "peak_memory_mb": report["peak_memory_mb"],
+                        "run": run.name,
+                        "versions": " ".join(f"{name} {v}" for name, v in report["versions"].items()),
+                        "command": "; ".join(study.get("commands", [])),
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def overlap(runs: pd.DataFrame) -> float:
+    """Return n_test / n_train of the splits, the correction for their overlap.
+
+    The authors' splitter draws its test parts from the people beside one training part that never changes: there it is
+    n_test over the rest of those, n_validation.
+    """
+    released = runs["split"].str.startswith("released:")
+    rest = runs["n_train"].where(~released, runs["n_val"]) if released.any() else runs["n_train"]
+    return float((runs["n_test"] / rest).mean())
+
+
+def score_name(runs: pd.DataFrame) -> str:
+    """Return the headline metric of a study: AUROC, or r for a score."""
+    return "auroc" if "auroc" in runs else "r"
+
+
+def per_split(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return a table of a metric, splits x variants, averaged over seeds."""
+    return runs.pivot_table(index="split", columns="variant", values=metric, aggfunc="mean", sort=False)
+
+
+def largest(metric: str, runs: pd.DataFrame) -> float:
+    """Return the largest value that a metric of classes can have: the Brier score of three or more runs to 2."""
+    return 2.0 if metric == "brier" and "sensitivity" not in runs else 1.0
+
+
+def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a variant: mean, SD and corrected 95 % interval of every metric, and what it cost.
+
+    ``<metric>_n`` is the number of splits behind a metric: fewer than ``n_splits`` where it is undefined on some.
+    """
+    rows = []
+    ratio = overlap(runs)
+    names = [m for m in METRICS + SCORES if m in runs]
+    for variant, group in runs.groupby("variant", sort=False):
+        row: dict[str, Any] = {"variant": variant, "n_splits": group["split"].nunique(), "n_runs": len(group)}
+        for metric in names:
+            found = summarise(group.groupby("split", sort=False)[metric].mean().tolist(), ratio)
+            low, high = found.low, found.high
+            if metric in METRICS:
+                low, high = np.clip([low, high], 0, largest(metric, runs))
+            row |= {metric: found.mean, f"{metric}_sd": found.sd, f"{metric}_low": low, f"{metric}_high": high}
+            row[f"{metric}_n"] = found.n
+        row |= {
+            "n_parameters": int(group["n_parameters"].median()),
+            "cpu_seconds": float(group["cpu_seconds"].mean()),
+            "peak_memory_mb": float(group["peak_memory_mb"].max()),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def shared_runs(runs: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
+    """Return the runs on splits and seeds that both variants have: an average over more runs is a better predictor."""
+    keys = pd.MultiIndex.from_frame(runs[["split", "seed"]])
+    both = keys[runs["variant"] == one].intersection(keys[runs["variant"] == other])
+    return runs[keys.isin(both)]
+
+
+def pooled_predictions(folder: str | Path, runs: pd.DataFrame, variant: str) -> pd.DataFrame:
+    """Return one row a subject: its test predictions averaged over the splits and seeds that tested it."""
+    parts = []
+    for name in runs.loc[runs["variant"] == variant, "run"]:
+        table = pd.read_csv(
+            Path(folder) / "runs" / name / "predictions.csv", dtype={"participant_id": str, "site": str}
+        )
+        parts.append(table[table["part"] == "test"])
+    table = pd.concat(parts)
+    columns = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
+    grouped = table.groupby("participant_id")
+    return grouped[columns].mean().join(grouped[["label", "site"]].first()).reset_index()
+
+
+def positives(pooled: pd.DataFrame) -> tuple[str, np.ndarray] | None:
+    """Return the column of the positive class and who belongs to it; None where the task is not binary.
+
+    A label read as 1.0 and a column named ``p_1`` mean the same class.
+    """
+    names = [c for c in pooled.columns if c.startswith("p_")]
+    if len(names) != 2:
+        return None
+    label = pooled["label"]
+    if label.dtype.kind == "f":
+        label = label.astype(np.int64)
+    positive = (label.astype(str) == names[1].removeprefix("p_")).to_numpy()
+    return (names[1], positive) if 0 < positive.sum() < len(positive) else None
+
+
+def _on_subjects(mine: pd.DataFrame, theirs: pd.DataFrame, n_permutations: int) -> dict[str, Any]:
+    """Compare two models on the subjects that both have tested, for binary tasks."""
+    shared = theirs.merge(mine, on="participant_id", suffixes=("", "_ref"))
+    found = positives(shared[list(theirs.columns)])
+    if found is None:
+        return {}
+    column, positive = found
+    a, b = shared[column].to_numpy(), shared[f"{column}_ref"].to_numpy()
+    test = delong(positive, a, b)
+    row: dict[str, Any] = {
+        "delong_difference": test.difference,
+        "delong_z": test.z,
+        "p_delong": test.p,
+        "n_subjects": len(shared),
+    }
+    if n_permutations:
+        row["p_permutation"] = paired_permutation_test(positive, a, b, n_permutations)
+    return row
+
+
+def comparison_table(
+    folder: str | Path | None, runs: pd.DataFrame, reference: str, n_permutations: int = 0
+) -> pd.DataFrame:
+    """Compare every variant with a reference over shared splits.
+
+    One row a variant: the paired difference with its corrected 95 % interval and p (Nadeau-Bengio), the plain
+    t-test's p as the paper used it, DeLong's test on the subjects' averaged predictions for binary tasks and, where
+    asked for, a permutation test of the same difference; every p also after Holm's correction. Without a folder there
+    are no predictions, and nothing is tested on subjects.
+    """
+    metric = score_name(runs)
+    scores = per_split(runs, metric)
+    ratio = overlap(runs)
+    rows = []
+    for variant in runs["variant"].unique():
+        if variant == reference:
+            continue
+        pair = scores.reindex(columns=[variant, reference]).dropna()
+        corrected = paired_test(pair[variant].tolist(), pair[reference].tolist(), ratio)
+        plain = paired_test(pair[variant].tolist(), pair[reference].tolist())
+        row: dict[str, Any] = {
+            "variant": variant,
+            "reference": reference,
+            "metric": metric,
+            "n_splits": corrected.n,
+            "difference": corrected.difference,
+            "low": corrected.low,
+            "high": corrected.high,
+            "t_corrected": corrected.t,
+            "p_corrected": corrected.p,
+            "p_plain": plain.p,
+        }
+        if len(pair) and folder is not None:
+            shared = shared_runs(runs, variant, reference)
+            mine, theirs = (pooled_predictions(folder, shared, name) for name in (reference, variant))
+            row |= _on_subjects(mine, theirs, n_permutations)
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for column in ("p_corrected", "p_plain", "p_delong", "p_permutation"):
+        if column in table:
+            table[f"{column}_holm"] = holm(table[column].tolist())
+    return table
+
+
+def chance_column(folder: str | Path, runs: pd.DataFrame, variants: list[str], n_permutations: int) -> list[float]:
+    """Return each variant's p-value against chance: labels permuted within sites, predictions as they are."""
+    found = []
+    for variant in variants:
+        pooled = pooled_predictions(folder, runs, variant)
+        binary = positives(pooled)
+        if binary is None:
+            found.append(float("nan"))
+            continue
+        column, positive = binary
+        sites = pooled["site"].fillna("").to_numpy()
+        found.append(permutation_test(positive, pooled[column].to_numpy(), n_permutations, strata=sites))
+    return found
+
+
+NOTHING = "–"  # what a table shows where there is no number
+
+
+def _p(value: float) -> str:
+    return NOTHING if not np.isfinite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
+    """Return the study's headline as a Markdown table, in per cent for classification."""
+    columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity") if c in summary] or ["r", "mse", "mae"]
+    scale = 100 if "auroc" in summary else 1
+    digits = 1 if scale == 100 else 3
+    extra = [c for c in ("p_permutation_holm",) if c in comparisons]
+    heads = ["model", *columns, "splits", "difference [95 %]", "p (corrected, Holm)"]
+    heads += ["p (permutation, Holm)"] * len(extra) + ["CPU s"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    found = comparisons.set_index("variant") if len(comparisons) else pd.DataFrame()
+
+    def shown(row: pd.Series, column: str) -> str:
+        if not np.isfinite(row[column]):
+            return NOTHING
+        text = f"{scale * row[column]:.{digits}f}"
+        if np.isfinite(row[f"{column}_sd"]):
+            text += f" ± {scale * row[f'{column}_sd']:.{digits}f}"
+        return text if row[f"{column}_n"] == row["n_splits"] else f"{text} (n = {row[f'{column}_n']})"
+
+    for _, row in summary.iterrows():
+        cells = [row["variant"], *(shown(row, c) for c in columns), str(row["n_splits"])]
+        if row["variant"] in found.index:
+            one = found.loc[row["variant"]]
+            difference = f"{scale * one['difference']:+.{digits}f}" if np.isfinite(one["difference"]) else NOTHING
+            low, high = (f"{scale * one[side]:+.{digits}f}" for side in ("low", "high"))
+            span = f" [{low}, {high}]" if np.isfinite(one["low"]) else f" [{NOTHING}]"
+            cells += [difference + (span if difference != NOTHING else ""), _p(one["p_corrected_holm"])]
+            cells += [_p(one[c]) for c in extra]
+        else:
+            cells += ["reference", *[""] * (1 + len(extra))]
+        lines.append("| " + " | ".join([*cells, f"{row['cpu_seconds']:.1f}"]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def notes(runs: pd.DataFrame, comparisons: pd.DataFrame) -> list[str]:
+    """Return what the table cannot show, in sentences: whose recall is meant, what is undefined or has no p."""
+    metric, found = score_name(runs), []
+    name = "AUROC" if metric == "auroc" else metric
+    if "positive_class" in runs:
+        found.append(
+            f"Sensitivity is the recall of {runs['positive_class'].iloc[0]}, specificity that of the other class."
+        )
+    if runs["split"].str.startswith("released:").any():
+        found.append(
+            "The authors' splitter has one training part: intervals and p are of the draw of test subjects alone, and "
+            "say nothing about other training subjects."
+        )
+    gone = runs[runs[metric].isna()]
+    if metric == "auroc" and len(gone):
+        why = "one class in its test part" if "sensitivity" in runs else "a class is missing from its test part"
+        names = gone["split"].unique().tolist()
+        found.append(
+            f"{name} is undefined on split{'s' * (len(names) > 1)} {', '.join(names)} ({why}): n is the number of "
+            "splits behind a mean, and tests are over splits that have it."
+        )
+    elif len(gone):
+        found.append(
+            f"{name} is undefined in {', '.join(gone['run'])} (all predictions, or all labels, are the same): n is "
+            "the number of splits behind a mean."
+        )
+    for _, row in comparisons.iterrows():
+        if row["n_splits"] > 1 and np.isfinite(row["difference"]) and not np.isfinite(row["p_corrected"]):
+            found.append(
+                f"{row['variant']} differs from {row['reference']} by the same amount on all {row['n_splits']} splits, "
+                "so that there is no interval and no p."
+            )
+    if len(comparisons) and (comparisons["n_splits"] < 2).any():
+        found.append("A difference on one split has no interval and no p.")
+    return found
+
+
+def write_tables(
+    folder: str | Path, reference: str | None = None, n_permutations: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Make and write ``runs.csv``, ``summary.csv``, ``comparisons.csv`` and ``summary.md``.
+
+    Parameters
+    ----------
+    folder : path
+        The study's folder.
+    reference : str, optional
+        The variant that the others are compared with; the first finished one without it.
+    n_permutations : int
+        Permutations of the permutation tests; 0 leaves them out.
+    """
+    from bnt.cohort._files import write_atomic
+
+    folder = Path(folder)
+    runs = run_table(folder)
+    if runs.empty:
+        raise BadInput(f"{folder} has no finished run yet.")
+    summary = summary_table(runs)
+    variants = [str(name) for name in summary["variant"]]
+    chosen = reference or variants[0]
+    if chosen not in variants:
+        raise BadInput(f"There is no finished variant {chosen!r}; there are {', '.join(variants)}.")
+    comparisons = comparison_table(folder, runs, chosen, n_permutations)
+    if n_permutations:
+        chance = chance_column(folder, runs, variants, n_permutations)
+        if np.isfinite(chance).any():
+            summary["p_chance"] = chance
+    write_atomic(folder / "runs.csv", runs.to_csv(index=False))
+    write_atomic(folder / "summary.csv", summary.to_csv(index=False))
+    write_atomic(folder / "comparisons.csv", comparisons.to_csv(index=False))
+    text = "\n".join([markdown_table(summary, comparisons), *notes(runs, comparisons)])
+    write_atomic(folder / "summary.md", text.rstrip("\n") + "\n")
+    return runs, summary, comparisons

@@ -1,0 +1,265 @@
+"""A study: variants x splits x seeds, run once each, and the tables over them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort._files import held, write_atomic
+from bnt.errors import BadInput
+from bnt.models import find_entry
+from bnt.splits import check_classes, check_split
+from bnt.studies._engine import Outcome, Watcher, is_done, run_jobs
+from bnt.studies._job import Job, Split, Variant, configure
+from bnt.studies._merge import check_same, merged, read_old, run_mismatch
+
+LONGEST_NAME = 120
+
+
+def folder_name(variant: str, split: str, seed: int) -> str:
+    """Return a run's folder name: readable, and safe on any file system."""
+    words = "--".join([variant, split.rpartition(":")[2], f"seed{seed}"])
+    name = re.sub(r"[^A-Za-z0-9._=+-]+", "_", words)
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 11]}--{sha256(words.encode()).hexdigest()[:9]}"
+
+
+class Study:
+    """A grid of runs in one folder: ``study.json``, ``runs/``, and the tables made from them.
+
+    Given again with more or fewer variants, splits or seeds it goes on: what was asked for earlier stays
+    in the study and in its tables. A variant or a split that means something else now is refused.
+
+    Parameters
+    ----------
+    folder : path
+    cohort : Cohort
+        Opened from disk: workers open it again by its path.
+    label : str
+    variants : sequence of Variant
+        Names must differ.
+    splits : list of (name, (train, validation, test))
+        Shared by all variants.
+    seeds : sequence of int
+    command : str
+        What was typed, to be kept in ``study.json``.
+
+    Attributes
+    ----------
+    cautions : list of str
+        What will be undefined, in sentences: the AUROC of a split whose test part lacks a class.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        cohort: Cohort,
+        label: str,
+        variants: Sequence[Variant],
+        splits: Sequence[tuple[str, Split]],
+        *,
+        seeds: Sequence[int] = (0,),
+        task: str = "auto",
+        positive: str | None = None,
+        protocol: str = "",
+        threads: int = 1,
+        device: str = "cpu",
+        command: str = "",
+    ) -> None:
+        if cohort.path is None:
+            raise BadInput("A study needs a cohort on disk: save it first with cohort.save(folder).")
+        for what, given in (("variants", variants), ("splits", splits), ("seeds", seeds)):
+            if not given:
+                raise BadInput(f"The study has no {what}: give at least one.")
+        self._refuse_repeated([v.name for v in variants], [name for name, _ in splits], seeds)
+        for _, split in splits:
+            check_split(cohort, *split)
+        self.folder, self.cohort, self.label = Path(folder), cohort, label
+        self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
+        self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
+        self.positive, self.command = positive, command
+        self.cautions = self._check_classes()
+
+    @staticmethod
+    def _refuse_repeated(variants: list[str], splits: list[str], seeds: Sequence[int]) -> None:
+        """Refuse what is given twice: its runs would share a folder."""
+        for given, sentence in (
+            (variants, "Two variants of the study have the same name, {}: give each once, or with other options."),
+            (splits, "Split {} is given twice: give each split once."),
+            (seeds, "Seed {} is given twice: give each seed once."),
+        ):
+            twice = [one for one, n in Counter(given).items() if n > 1]
+            if twice:
+                raise BadInput(sentence.format(twice[0]))
+
+    def _check_classes(self) -> list[str]:
+        """Refuse splits that lack a class where it is learned from; return what is undefined elsewhere."""
+        from bnt.training._task import task_for
+
+        y = self.cohort.labels(self.label)
+        if task_for(y, self.task, positive=self.positive).kind != "classification":
+            return []
+        selecting = [
+            v.name for v in self.variants if find_entry(v.model).family == "network" and v.recipe.select != "last"
+        ]
+        return check_classes(self.label, y, self.splits, selecting)
+
+    def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
+        """Return one run of the study."""
+        train, val, test = (tuple(self.cohort.ids[np.asarray(part)].tolist()) for part in split)
+        return Job(
+            cohort=str(Path(self.cohort.path or ".").resolve()),
+            folder=str(self.folder.resolve() / "runs" / folder_name(variant.name, split_name, seed)),
+            variant=variant,
+            label=self.label,
+            split_name=split_name,
+            split=(train, val, test),
+            task=self.task,
+            positive=self.positive,
+            seed=seed,
+            threads=self.threads,
+            device=self.device,
+        )
+
+    def jobs(self) -> list[Job]:
+        """Return every run of the grid: all variants of one split before the next split."""
+        return [
+            self.job(variant, name, split, seed)
+            for name, split in self.splits
+            for seed in self.seeds
+            for variant in self.variants
+        ]
+
+    def description(self) -> dict[str, Any]:
+        """Return what the study is, as plain data."""
+        from bnt.training._run import data_digest
+        from bnt.training._task import task_for
+
+        parts = [[self.cohort.ids[np.asarray(part)].tolist() for part in split] for _, split in self.splits]
+        return {
+            "cohort": str(self.cohort.path),
+            "n_subjects": len(self.cohort),
+            "n_rois": self.cohort.n_rois,
+            "kind": self.cohort.kind,
+            "data_sha256": data_digest(self.cohort, self.label),
+            "label": self.label,
+            "task": task_for(self.cohort.labels(self.label), self.task).kind,
+            "positive": self.positive,
+            "protocol": self.protocol,
+            "splits": [name for name, _ in self.splits],
+            "split_sizes": [[len(part) for part in split] for split in parts],
+            "split_sha256": [sha256(json.dumps(split).encode()).hexdigest() for split in parts],
+            "seeds": self.seeds,
+            "variants": [asdict(v) for v in self.variants],
+            "commands": [self.command] if self.command else [],
+        }
+
+    def todo(self) -> list[Job]:
+        """Return the runs that are not done yet; nothing is written.
+
+        A model that cannot be made with its options, and a folder that holds a run of another
+        configuration (model, options, recipe, seed, data, index lists), are refused; a study of another
+        cohort, label, task or protocol before that.
+        """
+        old = read_old(self.folder)
+        if old is not None:
+            check_same(self.folder, old, self.description())
+        jobs = self.jobs()
+        taken: dict[str, str] = {}
+        for job in jobs:
+            other = taken.setdefault(job.folder, f"{job.variant.name} on {job.split_name}")
+            if other != f"{job.variant.name} on {job.split_name}":
+                raise BadInput(f"{job.variant.name} on {job.split_name} and {other} would share the folder {job.name}.")
+        for variant in self.variants:
+            configure(self.job(variant, *self.splits[0], self.seeds[0]), self.cohort)
+        return [job for job in jobs if not self.is_finished(job)]
+
+    def is_finished(self, job: Job) -> bool:
+        """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
+        from bnt.training._config import read_config
+
+        folder = Path(job.folder)
+        if not (folder / "config.toml").is_file():
+            return False
+        wanted = configure(job, self.cohort)[1]
+        done = is_done(job)
+        found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
+        if found != wanted.digest():
+            what, way = run_mismatch(read_config(folder), wanted)
+            ways = f"{way} to go on with it, or choose another --out" if way else "choose another --out for this study"
+            raise BadInput(f"{folder} holds a run of another configuration ({what}): {ways}.")
+        return done
+
+    def run(
+        self,
+        *,
+        engine: str = "local",
+        n_processes: int = 1,
+        address: str | None = None,
+        watch: Watcher | None = None,
+    ) -> Outcome:
+        """Run what is not done yet; return the failures, if any, with their reasons.
+
+        Given again after any interruption it completes the study to the same numbers.
+        """
+        jobs, description = self.todo(), self.description()
+        try:
+            (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
+        with held(self.folder / ".lock", wait=5.0):
+            # Only now: another command may have added to the study since it was looked at.
+            description = merged(self.folder, description)
+            write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
+            jobs = [job for job in jobs if not is_done(job)]
+            failures = self._run(jobs, engine, n_processes, address, watch)
+            shutil.rmtree(self.folder / "locks", ignore_errors=True)
+            self.note(failures)
+        return failures
+
+    def _run(
+        self, jobs: list[Job], engine: str, n_processes: int, address: str | None, watch: Watcher | None
+    ) -> Outcome:
+        total = len(self.variants) * len(self.splits) * len(self.seeds)
+        earlier = total - len(jobs)
+
+        def watch_all(running: Sequence[Job], done: int, _: int, failures: Outcome) -> None:
+            if watch is not None:
+                watch(running, earlier + done, total, failures)
+
+        watch_all([], 0, total, {})
+        return run_jobs(jobs, engine=engine, n_processes=n_processes, address=address, watch=watch_all)
+
+    def note(self, failures: Outcome) -> None:
+        """Keep the failures beside the tables, or remove those of an earlier time."""
+        file = self.folder / "failures.csv"
+        file.unlink(missing_ok=True)
+        if failures:
+            table = pd.DataFrame(list(failures.items()), columns=["run", "reason"])
+            write_atomic(file, table.to_csv(index=False))
+
+    def estimate(self, n_processes: int = 1) -> float | None:
+        """Return about how many seconds the rest will take, from runs done earlier; None where there are none."""
+        spent: dict[str, list[float]] = {v.name: [] for v in self.variants}
+        waiting: list[str] = []
+        for job in self.jobs():
+            if not is_done(job):
+                waiting.append(job.variant.name)
+                continue
+            report = json.loads((Path(job.folder) / "report.json").read_text())
+            spent[job.variant.name].append(float(report["seconds"]))
+        if any(not spent[name] for name in waiting):
+            return None
+        return sum(float(np.mean(spent[name])) for name in waiting) / max(1, n_processes)

@@ -1,0 +1,220 @@
+"""Averaged weights: an exponential moving average of the parameters, a step at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnt.cohort._files import sync_file, sync_folder, write_atomic
+from bnt.errors import BadInput
+from bnt.training._recipe import Recipe
+
+
+class AveragedWeights:
+    """Exponential moving average of a model's floating-point state.
+
+    The decay grows as (1 + s) / (10 + s) up to ``decay``, so that the random start is forgotten quickly.
+    Running statistics of BatchNorm are averaged as well.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.steps = 0
+        self.state = {k: v.detach().clone() for k, v in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Move the average towards the model's weights of this step."""
+        self.steps += 1
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
+        current = model.state_dict()
+        mine, theirs = [], []
+        for key, value in self.state.items():
+            if value.is_floating_point():
+                mine.append(value)
+                theirs.append(current[key])
+            else:
+                value.copy_(current[key])
+        torch._foreach_lerp_(mine, theirs, 1 - decay)
+
+    def load(self, state: Mapping[str, Tensor], steps: int) -> None:
+        """Continue from a checkpoint."""
+        self.steps = steps
+        for key, value in self.state.items():
+            value.copy_(state[key])
+
+
+class TrainState:
+    """Model, optimiser, averaged weights, counters, history and the weights selected so far.
+
+    :meth:`tensors` and :meth:`facts` hold all of it, the state of torch's generators included;
+    :meth:`restore` puts it back bit for bit.
+    """
+
+    def __init__(self, model: nn.Module, recipe: Recipe) -> None:
+        self.model, self.recipe = model, recipe
+        trained = [p for p in model.parameters() if p.requires_grad]
+        kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+        self.optimiser: torch.optim.Optimizer = kind(
+            trained, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
+        )
+        self.averaged = AveragedWeights(model, recipe.ema) if recipe.ema else None
+        self.epoch = self.step = 0
+        self.history: list[dict[str, Any]] = []
+        self.chosen: dict[str, Tensor] = {}
+        self.chosen_epoch = 0
+        self.chosen_score = float("-inf")
+        self.stopped = False
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights that would be tested now: the averaged ones where there are any."""
+        return self.averaged.state if self.averaged is not None else self.model.state_dict()
+
+    def choose(self) -> None:
+        """Keep the weights of this epoch as the selected ones."""
+        self.chosen = {k: v.detach().clone() for k, v in self.weights().items()}
+        self.chosen_epoch = self.epoch
+
+    def consider(self) -> None:
+        """Apply the recipe's selection and early stopping after an epoch that was validated."""
+        scores = [line["val_score"] for line in self.history]
+        if self.recipe.select == "last" or scores[-1] is None:
+            self.choose()
+            return
+        width = self.recipe.smooth if self.recipe.select == "smoothed" else 1
+        if len(scores) < min(width, self.recipe.epochs):
+            return
+        score = sum(scores[-width:]) / len(scores[-width:])
+        if score > self.chosen_score:  # strictly: the earliest epoch wins a tie
+            self.chosen_score = score
+            self.choose()
+        elif self.recipe.patience and self.epoch - self.chosen_epoch >= self.recipe.patience:
+            self.stopped = True
+
+    # -- to and from a checkpoint ------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor by name."""
+        named = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        for i, slots in self.optimiser.state_dict()["state"].items():
+            named |= {f"optimiser.{i}.{k}": v for k, v in slots.items()}
+        if self.averaged is not None:
+            named |= {f"averaged.{k}": v for k, v in self.averaged.state.items()}
+        named |= {f"chosen.{k}": v for k, v in self.chosen.items()}
+        named["generator.cpu"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            for i, generator in enumerate(torch.cuda.get_rng_state_all()):
+                named[f"generator.cuda{i}"] = generator
+        return named
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything that is not a tensor."""
+        names = ("epoch", "step", "history", "chosen_epoch", "chosen_score", "stopped")
+        return {n: getattr(self, n) for n in names} | {
+            "averaged_steps": self.averaged.steps if self.averaged is not None else 0
+        }
+
+    def restore(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Put back what :meth:`tensors` and :meth:`facts` gave."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            part, _, key = name.partition(".")
+            parts.setdefault(part, {})[key] = value
+        self.model.load_state_dict(parts["model"])
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in parts.get("optimiser", {}).items():
+            i, _, key = name.partition(".")
+            slots.setdefault(int(i), {})[key] = value
+        fresh = self.optimiser.state_dict()
+        self.optimiser.load_state_dict({"state": slots, "param_groups": fresh["param_groups"]})
+        if self.averaged is not None:
+            self.averaged.load(parts["averaged"], facts["averaged_steps"])
+        self.chosen = parts.get("chosen", {})
+        for name in ("epoch", "step", "history", "chosen_epoch", "chosen_score", "stopped"):
+            setattr(self, name, facts[name])
+        generators = parts["generator"]
+        torch.set_rng_state(generators["cpu"])
+        if torch.cuda.is_available():
+            for device in range(torch.cuda.device_count()):
+                if f"cuda{device}" in generators:
+                    torch.cuda.set_rng_state(generators[f"cuda{device}"], device)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] | None = None) -> None:
+    """Write tensors, and plain data in the file's header, to ``path``: temporary name, fsync, rename.
+
+    Whatever goes wrong, the file that was there before is intact.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    temporary = path.with_name(path.name + ".tmp")
+    plain = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
+    try:
+        save_file(plain, temporary, metadata={"facts": json.dumps(facts or {})})
+        sync_file(temporary)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise BadInput(
+            f"{path} cannot be written ({error}): free some space or choose another folder; what was there is intact."
+        ) from error
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what :func:`save_tensors` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise BadInput(f"{path} is not a safetensors file of ours ({error}): train again.") from error
+    return tensors, facts
+
+
+class Checkpoint:
+    """The checkpoint of one run: one file that holds everything, and a readable note beside it.
+
+    Parameters
+    ----------
+    folder : path
+        The run's folder.
+    stage : str
+        What is being trained (which member, selection or refit); a checkpoint of another stage is not used.
+    """
+
+    def __init__(self, folder: Path, stage: str) -> None:
+        self.path = folder / "checkpoint.safetensors"
+        self.note = folder / "checkpoint.json"
+        self.stage = stage
+
+    def save(self, state: Any) -> None:
+        """Write the state (anything with ``tensors()`` and ``facts()``)."""
+        facts = {"stage": self.stage, **state.facts()}
+        save_tensors(self.path, state.tensors(), facts)
+        note = {k: facts[k] for k in ("stage", "epoch", "step", "chosen_epoch")}
+        write_atomic(self.note, json.dumps(note, indent=2) + "\n")
+
+    def restore(self, state: Any) -> bool:
+        """Put the saved state back, if there is one of this stage."""
+        if not self.path.is_file():
+            return False
+        tensors, facts = load_tensors(self.path)
+        if facts.pop("stage", None) != self.stage:
+            return False
+        state.restore(tensors, facts)
+        return True
+
+    def remove(self) -> None:
+        """Delete the checkpoint when it is no longer needed."""
+        for file in (self.path, self.note):
+            file.unlink(missing_ok=True)

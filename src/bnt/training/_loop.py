@@ -1,0 +1,158 @@
+"""The learning rate of each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from copy import deepcopy
+from math import cos, pi
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bnt.errors import BadInput
+from bnt.training._batches import Batches, mixup
+from bnt.training._checkpoint import Checkpoint, TrainState
+from bnt.training._recipe import Recipe
+from bnt.training._task import Task
+
+
+def learning_rate(step: int, n_steps: int, lr: float, lr_end: float, warmup: float = 0.0) -> float:
+    """Return the rate of ``step`` = 1 ... ``n_steps``: linear warm-up, then half a cosine down to ``lr_end``.
+
+    Step ``n_steps`` has exactly ``lr_end``.
+    """
+    rising = int(warmup * n_steps)
+    if step <= rising:
+        return lr * step / rising
+    share = (step - rising) / max(n_steps - rising, 1)
+    return lr_end + (lr - lr_end) * (1 + cos(pi * share)) / 2
+
+
+def halved_rate(epoch: int, lr: float, every: int) -> float:
+    """Return the rate of ``epoch`` = 1, 2, ...: ``lr``, halved in each epoch that ``every`` divides."""
+    return lr * 0.5 ** (epoch // every)
+
+
+Watcher = Callable[[dict[str, Any]], None]
+
+
+def fit(
+    model: nn.Module,
+    task: Task,
+    recipe: Recipe,
+    train: Batches,
+    val: Batches | None = None,
+    y_val: np.ndarray | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    watch: Watcher | None = None,
+    stop_after: int | None = None,
+    bf16: bool = False,
+) -> TrainState:
+    """Train a network and return its state; ``state.chosen`` are the weights to test.
+
+    Parameters
+    ----------
+    model : Module
+        Maps ``(x, series=, target=)`` to an Output with ``logits`` and, perhaps, an auxiliary ``loss``.
+    task, recipe
+        What is predicted and how it is trained.
+    train, val : Batches
+        The parts to learn from and to select on.
+    y_val : array
+        Labels of the validation part.
+    checkpoint : Checkpoint, optional
+        Saved after every epoch; training goes on from it when it is there.
+    watch : callable, optional
+        Told each epoch's line of metrics.
+    stop_after : int, optional
+        End after this many epochs of the recipe's schedule.
+    bf16 : bool
+        Autocast to bfloat16 (for GPUs that have it).
+    """
+    steps_per_epoch = recipe.steps_per_epoch(len(train))
+    recipe = recipe.for_steps(steps_per_epoch)
+    state = TrainState(model, recipe)
+    if checkpoint is not None:
+        checkpoint.restore(state)
+    judge = deepcopy(model)
+    if steps_per_epoch == 0:
+        raise BadInput(
+            f"{len(train)} training subjects do not fill one batch of {recipe.batch_size}: lower batch_size."
+        )
+    n_steps = recipe.planned_steps(len(train), stop_after or 0)
+
+    while state.epoch < (stop_after or recipe.epochs) and not state.stopped:
+        wall, cpu, total = time.perf_counter(), time.process_time(), 0.0
+        model.train()
+        for batch in train.shuffled(recipe.batch_size, recipe.drop_last):
+            state.step += 1
+            rate = learning_rate(state.step, n_steps, recipe.lr, recipe.lr_end, recipe.warmup)
+            if recipe.halve_every:
+                rate = halved_rate(state.epoch + 1, recipe.lr, recipe.halve_every)
+            for group in state.optimiser.param_groups:
+                group["lr"] = rate
+            if recipe.mixup:
+                batch = mixup(batch, recipe.mixup)
+            target = smoothed(batch.target, recipe.label_smoothing, task)
+            with torch.autocast(batch.x.device.type, torch.bfloat16) if bf16 else nullcontext():
+                output = model(batch.x, series=batch.series, target=batch.target)
+            loss = task.loss(output.logits.float(), target, batch.weight, recipe.reduction)
+            if output.loss is not None:
+                loss = loss + output.loss
+            state.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            if recipe.clip:
+                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+            state.optimiser.step()
+            if state.averaged is not None:
+                state.averaged.update(model)
+            total += float(loss.detach()) / (len(batch.x) if recipe.reduction == "sum" else 1)
+        if not np.isfinite(total):
+            advice = "lower the learning rate or set clip"
+            if not state.epoch:
+                advice += "; in the first epoch it may also be the model itself that divides by zero"
+            raise BadInput(f"The loss became {total} in epoch {state.epoch + 1}: {advice}.")
+
+        state.epoch += 1
+        line: dict[str, Any] = {
+            "epoch": state.epoch,
+            "of": stop_after or recipe.epochs,
+            "loss": total / steps_per_epoch,
+            "lr": rate,
+        }
+        line["val_score"] = None
+        if val is not None and y_val is not None:
+            judge.load_state_dict(state.weights())
+            score = task.score(y_val, task.predictions(logits_of(judge, val)))
+            line["val_score"] = score if np.isfinite(score) else None
+        line["seconds"] = round(time.perf_counter() - wall, 3)
+        line["cpu_seconds"] = round(time.process_time() - cpu, 3)
+        state.history.append(line)
+        state.consider()
+        if checkpoint is not None:
+            checkpoint.save(state)
+        if watch is not None:
+            watch(state.history[-1])
+    if not state.chosen:
+        state.choose()
+    model.load_state_dict(state.chosen)
+    return state
+
+
+def smoothed(target: Tensor, amount: float, task: Task) -> Tensor:
+    """Return targets with label smoothing."""
+    if not amount or task.kind == "regression":
+        return target
+    return target * (1 - amount) + amount / task.n_outputs
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, batches: Batches, batch_size: int = 64) -> Tensor:
+    """Return the logits of every subject, in evaluation mode."""
+    model.eval()
+    return torch.cat([model(b.x, series=b.series).logits.float() for b in batches.in_order(batch_size)])

@@ -1,0 +1,123 @@
+"""A finished run, opened to predict new subjects."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.models import create_model, find_entry
+from bnt.models._own import source_digest
+from bnt.training._checkpoint import load_tensors
+from bnt.training._config import RunConfig, read_config
+from bnt.training._learners import NetworkRun, classical_predictions
+from bnt.training._run import roi_names
+
+
+class TrainedRun:
+    """The weights of a finished run and what they expect.
+
+    Parameters
+    ----------
+    folder : path
+        A folder made by ``bnt train``.
+
+    Attributes
+    ----------
+    config : RunConfig
+    members : list of dict
+        Weights of each network.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.config: RunConfig = read_config(self.folder)
+        if not (self.folder / "DONE").is_file():
+            raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
+        self._check_source()
+        revision = find_entry(self.config.model).revision
+        if self.config.revision != revision:
+            raise BadInput(
+                f"{folder} was made by edition {self.config.revision} of {self.config.model}, this bnt has edition "
+                f"{revision}, which gives other numbers: train again, or use the bnt that made it."
+            )
+        named, _ = load_tensors(self.folder / "weights.safetensors")
+        if not named:
+            raise BadInput(
+                f"{folder} keeps no weights: its scikit-learn estimator could be kept as a pickle only, which bnt "
+                "neither writes nor reads; fit it in Python."
+            )
+        count = 1 + max(int(name.partition(".")[0].removeprefix("member")) for name in named)
+        self.members = [
+            {name.partition(".")[2]: v for name, v in named.items() if name.startswith(f"member{i}.")}
+            for i in range(count)
+        ]
+
+    def _check_source(self) -> None:
+        """Refuse to run a file that is not the one that the run was made with."""
+        wanted = self.config.source_sha256
+        if wanted != source_digest(self.config.model):
+            raise BadInput(
+                f"{self.config.model.rpartition(':')[0]} has changed since {self.folder} was trained with it: put the "
+                "old file back, or train again."
+            )
+
+    def check(self, cohort: Cohort) -> None:
+        """Refuse a cohort whose numbers are not what the model was trained on."""
+        c = self.config
+        if cohort.n_rois != c.n_rois:
+            lengths = cohort.participants["n_volumes"].dropna()
+            turned = len(lengths) > 0 and (lengths == c.n_rois).all()
+            raise BadInput(
+                f"{cohort.path or 'The source'} has {cohort.n_rois} ROIs, the model of {self.folder} was trained on "
+                f"{c.n_rois}: {'its rows seem to be ROIs, turn the table round' if turned else 'use the same atlas'}."
+            )
+        self._check_order(cohort)
+        if "unknown" not in (cohort.kind, c.kind) and cohort.kind != c.kind:
+            raise BadInput(
+                f"{cohort.path or 'The source'} holds {cohort.kind!r} connectomes, the model of {self.folder} was "
+                f"trained on {c.kind!r}: import with --kind {c.kind}."
+            )
+        if find_entry(c.model).needs_series and cohort.timeseries is None:
+            raise BadInput(f"Model {c.model!r} reads time series and {cohort.path or 'the source'} has none.")
+
+    def _check_order(self, cohort: Cohort) -> None:
+        """Refuse ROIs in another order; warn of other names, which may be another spelling or another atlas."""
+        mine, theirs = roi_names(cohort), self.config.rois
+        if not mine or not theirs or mine == theirs:
+            return
+        at = next(i for i, pair in enumerate(zip(mine, theirs)) if pair[0] != pair[1])
+        where = f"{cohort.path or 'The source'} has {mine[at]!r} as ROI {at + 1}"
+        found = f"{where}, the model was trained with {theirs[at]!r} there"
+        if sorted(mine) == sorted(theirs):
+            raise BadInput(f"{found}: put the ROIs into the order of the training data.")
+        warnings.warn(f"{found}: make sure that it is the same atlas in the same order.", stacklevel=2)
+
+    def predict(self, cohort: Cohort) -> np.ndarray:
+        """Return class probabilities (n, C), or targets (n, 1) in their own units."""
+        self.check(cohort)
+        cohort = cohort.with_diagonal(self.config.diagonal)
+        rows = np.arange(len(cohort))
+        if find_entry(self.config.model).family == "network":
+            run = NetworkRun(self.config, cohort, np.zeros(len(cohort)))
+            return run.predict(self.members, rows)
+        from bnt.models._inputs import Inputs
+
+        model = create_model(self.config.model, self.config.n_rois, self.config.task.n_outputs, **self.config.options)
+        model.load_state_dict({k: v.numpy() for k, v in self.members[0].items()})
+        return classical_predictions(self.config, model, Inputs.of(cohort, rows))
+
+    def table(self, cohort: Cohort) -> pd.DataFrame:
+        """Return predictions as a table: participant, probability of each class and the likeliest, or the score."""
+        predicted = self.predict(cohort)
+        table = pd.DataFrame({"participant_id": cohort.ids})
+        if self.config.task.kind == "regression":
+            return table.assign(predicted=predicted[:, 0])
+        classes = self.config.task.classes
+        for i, name in enumerate(classes):
+            table[f"p_{name}"] = predicted[:, i]
+        return table.assign(predicted=[classes[i] for i in predicted.argmax(axis=1)])
