@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from importlib.metadata import version as version_of
 from pathlib import Path
+
+from bnt import __version__
 
 project = "bnt"
 author = "the bnt contributors"
-release = version = version_of("brain-network-transformer")
+release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]

@@ -1,7 +1,5 @@
 """A cohort: subjects x ROIs, in memory or memory-mapped from one folder."""
 
-from bnt.cohort._cohort import Cohort
-from bnt.cohort._store import CohortWriter, load_cohort
-from bnt.cohort._triangle import flat, square
+import lazy_loader
 
-__all__ = ["Cohort", "CohortWriter", "flat", "load_cohort", "square"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,5 @@
 """Every model as a scikit-learn estimator."""
 
-from bnt.estimators._base import EXPECTED_FAILED_CHECKS
-from bnt.estimators._estimators import BrainNetworkClassifier, BrainNetworkRegressor
+import lazy_loader
 
-__all__ = ["EXPECTED_FAILED_CHECKS", "BrainNetworkClassifier", "BrainNetworkRegressor"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

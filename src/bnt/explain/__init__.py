@@ -1,31 +1,5 @@
-"""What a run saw: attention, clusters, edges, and one subject's prediction; names are imported when first used."""
+"""What a trained model uses: attention, clusters and edges."""
 
-from importlib import import_module
-from typing import Any
+import lazy_loader
 
-_HOME = {
-    "Networks": "networks",
-    "mean_attention": "attention",
-    "attention_by_network": "attention",
-    "network_enrichment": "attention",
-    "member_assignments": "clusters",
-    "difference_score": "clusters",
-    "agreement": "clusters",
-    "clustering_stability": "clusters",
-    "EdgeMap": "edges",
-    "edge_map": "edges",
-    "attributions": "edges",
-    "baseline_edges": "patterns",
-    "map_stability": "stability",
-    "sanity_check": "stability",
-    "precision": "stability",
-    "planted_edges": "stability",
-}
-
-__all__ = list(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"bnt.explain._{_HOME[name]}"), name)
-    raise AttributeError(f"module 'bnt.explain' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,5 +1,5 @@
 """The paper's tables, figures and theorems as studies."""
 
-from bnt.paper._reproduce import PARTS, reproduce
+import lazy_loader
 
-__all__ = ["PARTS", "reproduce"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

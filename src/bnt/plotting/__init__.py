@@ -1,1 +1,5 @@
-"""Figures for explanations, reports and the paper."""
+"""Figures for explanations, reports and the paper, in one style."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,7 +1,5 @@
 """Predictions of new subjects: probabilities, intervals, and how usual a scan is."""
 
-from bnt.predict._intervals import venn_abers
-from bnt.predict._outliers import TrainingProfile
-from bnt.predict._subjects import subject_table, top_connections
+import lazy_loader
 
-__all__ = ["TrainingProfile", "subject_table", "top_connections", "venn_abers"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
-"""Pages and figures from finished runs and studies."""
+"""Pages from finished runs and studies."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

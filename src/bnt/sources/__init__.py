@@ -1,22 +1,5 @@
 """Sources of cohorts: ABIDE, derivatives and tables on disk, simulation."""
 
-from importlib import import_module
-from typing import Any
+import lazy_loader
 
-_HOME = {
-    "simulate_cohort": "bnt.sources._simulate",
-    "fetch_abide": "bnt.sources._abide",
-    "import_cohort": "bnt.sources._ingest",
-}
-
-__all__ = ["fetch_abide", "import_cohort", "simulate_cohort"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'bnt.sources' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
 """Studies: grids of runs and the statistics over them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

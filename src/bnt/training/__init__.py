@@ -1,5 +1,5 @@
-"""Training: recipes, the loop, runs."""
+"""Training: recipes, runs, and trained models."""
 
-from bnt.training._recipe import RECIPES, Recipe, find_recipe
+import lazy_loader
 
-__all__ = ["RECIPES", "Recipe", "find_recipe"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,6 @@
+__all__ = [
+    "PARTS",
+    "reproduce",
+]
+
+from ._reproduce import PARTS, reproduce

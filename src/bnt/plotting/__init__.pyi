@@ -1,0 +1,13 @@
+__all__ = [
+    "calibration_curves",
+    "forest_plot",
+    "glass_brain",
+    "learning_curves",
+    "paired_plot",
+    "roc_curves",
+    "save_figure",
+]
+
+from ._brain import glass_brain
+from ._charts import calibration_curves, forest_plot, learning_curves, paired_plot, roc_curves
+from ._svg import save_figure

@@ -1,0 +1,19 @@
+__all__ = [
+    "Study",
+    "Tuning",
+    "Variant",
+    "comparison_table",
+    "delong",
+    "holm",
+    "paired_test",
+    "permutation_test",
+    "run_table",
+    "summarise",
+    "summary_table",
+]
+
+from ._job import Variant
+from ._results import comparison_table, run_table, summary_table
+from ._statistics import delong, holm, paired_test, permutation_test, summarise
+from ._study import Study
+from ._tuning import Tuning
