@@ -41,7 +41,7 @@ def models_table() -> str:
     for entry in CATALOG:
         reads = "connectome, series" if entry.needs_series else "connectome"
         sizes = ["", ""]
-        if entry.family == "network":
+        if entry.trains_in_epochs:
             sizes = [f"{count_parameters(entry.name, n):,}" for n in (200, 360)]
         rows.append([f"`{entry.name}`", entry.summary, entry.paper, reads, *sizes])
     return markdown(["name", "what it is", "of", "reads", "parameters, V = 200", "V = 360"], rows)

@@ -327,7 +327,7 @@ def test_presets_set_splits_and_epochs(plan):
 def test_the_stopping_rule_of_the_real_table_is_the_same_for_every_network(plan):
     standard = plan(preset="standard", splits=None, epochs=None, changes={})
     assert standard.n_splits == 5
-    for model in bnt.list_models("network"):
+    for model in bnt.list_models(family="network"):
         recipe = standard.recipe_for(model)
         assert (recipe.epochs, recipe.patience, recipe.select) == (40, 10, "smoothed"), model
     own = standard.recipe_for("bnt")  # what is not about stopping stays the model's own

@@ -42,7 +42,7 @@ def same_state(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool
 
 
 def test_the_catalogue_lists_the_six_as_classical():
-    assert list_models("classical") == CLASSIFIERS
+    assert list_models(family="classical") == CLASSIFIERS
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])

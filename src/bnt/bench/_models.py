@@ -44,9 +44,11 @@ def chosen_models(asked: Iterable[str] = ()) -> list[str]:
     from bnt.errors import BadInput
     from bnt.models import find_entry, list_models
 
-    names = list(asked) or [n for n in list_models("network") if n == "bnt-released" or not n.endswith("-released")]
+    names = list(asked) or [
+        n for n in list_models(family="network") if n == "bnt-released" or not n.endswith("-released")
+    ]
     for name in names:
-        if find_entry(name).family != "network":
+        if not find_entry(name).trains_in_epochs:
             raise BadInput(f"{name!r} is not trained in steps: choose networks of bnt models.")
     return [YARDSTICK, *(name for name in names if name != YARDSTICK)]
 

@@ -33,7 +33,7 @@ def run(options: Options) -> None:
     rows = []
     for entry in CATALOG:
         count = ""
-        if options.parameters and entry.family == "network":
+        if options.parameters and entry.trains_in_epochs:
             count = f"{count_parameters(entry.name, options.rois):,}"
         reads = "series" if entry.needs_series else ""
         rows.append((entry.name, entry.family, count, reads, entry.paper, entry.summary))
@@ -58,7 +58,7 @@ def write_summary(path: Path) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("model", "family", "n_parameters_200", "n_parameters_360", "reads", "of", "what"))
     for entry in CATALOG:
-        network = entry.family == "network"
+        network = entry.trains_in_epochs
         sizes = [count_parameters(entry.name, v) if network else "" for v in (200, 360)]
         reads = "connectome, series" if entry.needs_series else "connectome"
         writer.writerow((entry.name, entry.family, *sizes, reads, entry.paper, entry.summary))
@@ -76,11 +76,10 @@ def describe_model(name: str, n_rois: int) -> None:
     import inspect
 
     from bnt.models import count_parameters, find_entry, model_options
-    from bnt.models._registry import constructor
 
     entry = find_entry(name)
     print(f"{entry.name}: {entry.summary} ({entry.paper or 'ours'})\n")
-    print(plain(inspect.cleandoc(constructor(entry).__doc__ or "")))
+    print(plain(inspect.cleandoc(entry.constructor().__doc__ or "")))
     print(
         "\nOptions and defaults (set them in bnt train with --option NAME=VALUE, in bnt compare and bnt tune as "
         f'"{entry.name}:NAME=VALUE,NAME=VALUE"):'
@@ -91,5 +90,5 @@ def describe_model(name: str, n_rois: int) -> None:
         if fields:
             print(f"\nIts own fields of {where} (set others with --change NAME=VALUE):")
             print("  " + ", ".join(f"{field} = {value!r}" for field, value in fields.items()))
-    if entry.family == "network":
+    if entry.trains_in_epochs:
         print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")

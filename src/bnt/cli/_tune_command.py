@@ -156,7 +156,7 @@ def how_long(tuning: Tuning, options: Options, processes: int) -> str:
     from bnt.studies._engine import is_done
 
     base = tuning.base
-    if find_entry(base.model).family != "network":
+    if not find_entry(base.model).trains_in_epochs:
         return ""
     finals = [job for job in tuning.study.jobs() if not is_done(job)]
     done = sum(1 for _ in (options.out / "trials" / "runs").glob("*/DONE"))

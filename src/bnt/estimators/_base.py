@@ -125,7 +125,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         from bnt.training._learners import options_for
         from bnt.training._run import data_digest
 
-        network = find_entry(self.model).family == "network"
+        network = find_entry(self.model).trains_in_epochs
         check_series(self.model, cohort)
         config = RunConfig(
             model=self.model,

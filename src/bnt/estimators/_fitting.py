@@ -130,7 +130,7 @@ def fit_classical(config: RunConfig, cohort: Cohort, y: np.ndarray, weights: np.
 def predict(config: RunConfig, members: list[Any], cohort: Cohort) -> np.ndarray:
     """Return the members' mean: class probabilities (n, C), or targets (n, 1) in their own units."""
     rows = np.arange(len(cohort))
-    if find_entry(config.model).family != "network":
+    if not find_entry(config.model).trains_in_epochs:
         from bnt.models._inputs import Inputs
 
         return classical_predictions(config, members[0], Inputs.of(cohort, rows))

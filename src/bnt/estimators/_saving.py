@@ -110,7 +110,7 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 def _member(config: Any, state: dict[str, torch.Tensor]) -> Any:
-    if find_entry(config.model).family == "network":
+    if find_entry(config.model).trains_in_epochs:
         return restored(build(config), state)
     model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     model.load_state_dict({k: v.numpy() for k, v in state.items()})

@@ -42,7 +42,7 @@ class Fitted:
 
 def is_network(weights: Weights) -> bool:
     """Return whether a run's model is a neural network (and not a linear model)."""
-    return find_entry(weights.config.model).family == "network"
+    return find_entry(weights.config.model).trains_in_epochs
 
 
 def classical_model(weights: Weights) -> Any:

@@ -174,7 +174,7 @@ def map_stability(maps: Sequence[np.ndarray] | np.ndarray, top: float = TOP) -> 
 
 def refit(config: RunConfig, cohort: Cohort, y: np.ndarray, train: np.ndarray, val: np.ndarray) -> Fitted:
     """Fit a run's model on other subjects or other labels; nothing is written."""
-    if find_entry(config.model).family == "network":
+    if find_entry(config.model).trains_in_epochs:
         return Fitted(config, NetworkRun(config, cohort, y).fit(train, val)[0])
     model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     model.fit(Inputs.of(cohort, train), config.task.encode(y[train]))

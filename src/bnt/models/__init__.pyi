@@ -8,5 +8,4 @@ __all__ = [
     "model_options",
 ]
 
-from ._catalog import CATALOG, Entry, list_models
-from ._registry import count_parameters, create_model, find_entry, model_options
+from ._catalog import CATALOG, Entry, count_parameters, create_model, find_entry, list_models, model_options

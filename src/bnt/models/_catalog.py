@@ -1,14 +1,27 @@
-"""The table of models: adding one is a file of its own and one row here.
+"""The table of models, and from a name to a model: adding one is a file of its own and one row here.
 
-Nothing is imported here, so that the command line can list models at once.
+No model is imported before it is made, so that the command line can list models at once.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+from bnt.errors import BadInput
+
+
+def _no_options() -> Mapping[str, Any]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -26,20 +39,20 @@ class Entry:
     paper : str
         Whose model it is.
     family : {"network", "classical", "hybrid"}
-        A torch module trained by the loop, or an object with ``fit`` and ``predict_proba``: a linear model, or one
-        that trains small networks of its own beside it.
+        For display: a torch network; a linear model with ``fit`` and ``predict_proba``; or one that trains small
+        networks beside a linear model.
     needs_series : bool
         Whether the model reads time series beside the connectome.
     presets : mapping
-        Options that this name sets; a user's options go on top.
-    revision : int
-        Raised when the same options give other numbers: older runs are then neither continued nor predicted with.
-    source_sha256 : str, optional
-        Digest of the file of a model of a user's own.
+        Options that this name sets; the user's options override them.
     training : mapping
-        Fields of every recipe that this model needs otherwise, such as the learning rate of its own publication.
+        Fields that this model changes in every recipe, such as the learning rate of its own publication.
     budget : mapping
-        Fields of our own recipes, ``default`` and ``best``, that it needs otherwise: how long, in how large batches.
+        Fields that it changes in our own recipes, ``default`` and ``best``: number of epochs, size of batches.
+    revision : int
+        Raised when the same options give different numbers: older runs are then neither resumed nor used to predict.
+    source_sha256 : str, optional
+        Digest of the file of a user's own model.
     """
 
     name: str
@@ -48,11 +61,30 @@ class Entry:
     paper: str
     family: Literal["network", "classical", "hybrid"] = "network"
     needs_series: bool = False
-    presets: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    training: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    budget: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    presets: Mapping[str, Any] = field(default_factory=_no_options)
+    training: Mapping[str, Any] = field(default_factory=_no_options)
+    budget: Mapping[str, Any] = field(default_factory=_no_options)
     revision: int = 1
     source_sha256: str | None = None
+
+    @property
+    def trains_in_epochs(self) -> bool:
+        """Whether it is a torch network, trained in epochs by a recipe; all others are fitted in one call."""
+        return self.family == "network"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a user's own model, read from a file."""
+        return self.source_sha256 is not None
+
+    def constructor(self) -> Any:
+        """Import and return the class or function that makes the model."""
+        if self.is_own:
+            from bnt.models._own import own_constructor
+
+            return own_constructor(self.name)
+        module, _, attribute = self.home.partition(":")
+        return getattr(import_module(module), attribute)
 
 
 # Without the hidden MLP it needs hundreds of steps to leave chance; small batches make more of them in the same time.
@@ -220,6 +252,166 @@ CATALOG: tuple[Entry, ...] = (
 )
 
 
-def list_models(family: str | None = None) -> list[str]:
-    """Return the names of all models, or of one family (``network``, ``classical`` or ``hybrid``)."""
-    return [entry.name for entry in CATALOG if family in (None, entry.family)]
+# -- names ---------------------------------------------------------------------------------------------
+
+_OWN = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*)$")
+
+
+def list_models(pattern: str = "*", *, family: str | None = None) -> list[str]:
+    """Return the names of models.
+
+    Parameters
+    ----------
+    pattern : str
+        Only names that match, with ``*`` and ``?`` as wildcards.
+    family : {"network", "classical", "hybrid"}, optional
+        Only models of one family.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> bnt.list_models("bnt*")
+    ['bnt', 'bnt-released']
+    >>> bnt.list_models(family="hybrid")
+    ['kernel-transformer']
+    """
+    return [e.name for e in CATALOG if fnmatchcase(e.name, pattern) and family in (None, e.family)]
+
+
+def is_own(name: str) -> bool:
+    """Whether a model's name is a file and an object in it, such as ``my_models.py:GCN``."""
+    return _OWN.match(name) is not None
+
+
+def own_parts(name: str) -> tuple[Path, str]:
+    """Return the file and the object of a user's own model."""
+    found = _OWN.match(name)
+    if found is None:
+        raise BadInput(f"{name!r} is not a model of your own: write my_models.py:MyModel.")
+    return Path(found["file"]).expanduser().resolve(), found["object"]
+
+
+def own_source(path: Path) -> bytes:
+    """Read the file of a user's own model."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be read ({error.strerror}): give the file of your model, as in my.py:GCN."
+        ) from None
+
+
+def source_digest(name: str) -> str | None:
+    """Return the sha256 of the file of a user's own model, without running it; None for other models."""
+    return sha256(own_source(own_parts(name)[0])).hexdigest() if is_own(name) else None
+
+
+def split_word(word: str) -> tuple[str, str, str]:
+    """Split ``my_models.py:GCN:hidden=8``, or ``bnt:n_clusters=4``, into the model, a colon, and its options.
+
+    Examples
+    --------
+    >>> split_word("models/my.py:GCN:hidden=8")
+    ('models/my.py:GCN', ':', 'hidden=8')
+    >>> split_word("bnt:n_clusters=4")
+    ('bnt', ':', 'n_clusters=4')
+    """
+    found = re.match(r"(.+?\.py:[A-Za-z_]\w*)(?:(:)(.*))?$", word)
+    if found is None:
+        return word.partition(":")
+    return found[1], found[2] or "", found[3] or ""
+
+
+def short_name(word: str) -> str:
+    """Return a word of ``--models`` without the folder of its file, for tables."""
+    return re.sub(r"^.*/(?=[^/]+\.py:)", "", word)
+
+
+# -- from a name to a model ----------------------------------------------------------------------------
+
+_GIVEN = ("self", "n_rois", "n_classes")
+
+
+def find_entry(name: str) -> Entry:
+    """Return the row of a name, in the catalogue or for ``file.py:object``; an unknown name raises ``BadInput``."""
+    if is_own(name):
+        from bnt.models._own import own_entry
+
+        return own_entry(name)
+    for entry in CATALOG:
+        if entry.name == name:
+            return entry
+    names = list_models()
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+    raise BadInput(f"There is no model {name!r}; {hint} {', '.join(names)}; your own is my_models.py:MyModel.")
+
+
+def model_options(name: str) -> dict[str, Any]:
+    """Return the options of a model and their defaults, with the presets of the name."""
+    entry = find_entry(name)
+    parameters = inspect.signature(entry.constructor()).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.name not in _GIVEN}
+    return {**defaults, **entry.presets}
+
+
+def create_model(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> Any:
+    """Make a model by name.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`~bnt.models.list_models`, or ``my_models.py:MyModel``, a class of your own.
+    n_rois : int
+        V, the number of ROIs.
+    n_classes : int
+        Number of classes; 1 makes a regression model.
+    **options
+        The model's own options: see :func:`model_options`.
+
+    Returns
+    -------
+    torch.nn.Module or a classical model
+        A network is a :class:`bnt.nn.Network`: it maps ``(x, series=None, target=None, explain=False)`` to a
+        :class:`bnt.nn.Output`.
+
+    Examples
+    --------
+    >>> import bnt, torch
+    >>> net = bnt.create_model("bnt", n_rois=20, n_classes=2, n_clusters=4)
+    >>> net(torch.zeros(3, 20, 20)).logits.shape
+    torch.Size([3, 2])
+    """
+    entry = find_entry(name)
+    allowed = model_options(name)
+    unknown = [option for option in options if option not in allowed]
+    if unknown:
+        near = get_close_matches(unknown[0], allowed, n=1)
+        hint = f"did you mean {near[0]!r}? It" if near else "it"
+        listing = ", ".join(f"{k}={v!r}" for k, v in allowed.items()) or "no options"
+        raise BadInput(f"Model {name!r} has no option {unknown[0]!r}; {hint} takes {listing}.")
+    for option, value in options.items():
+        check_value(f"Model {name!r}: {option}", allowed[option], value)
+    if n_classes < 1:
+        raise BadInput(f"n_classes is {n_classes}: give the number of classes, or 1 for regression.")
+    return entry.constructor()(n_rois=n_rois, n_classes=n_classes, **{**entry.presets, **options})
+
+
+def check_value(what: str, default: Any, value: Any) -> None:
+    """Refuse a value of another type than the default's; a whole number may stand for a float."""
+    if value is None or default is None or default is inspect.Parameter.empty:
+        return
+    kind = type(default)
+    fits = isinstance(value, kind) and isinstance(value, bool) == isinstance(default, bool)
+    if not fits and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+        raise BadInput(f"{what} is {value!r}, it must be {words.get(kind, kind.__name__)}, for example {default!r}.")
+
+
+def count_parameters(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> int:
+    """Return the number of parameters of a network, frozen ones included, without allocating them."""
+    import torch
+
+    with torch.device("meta"):
+        model = create_model(name, n_rois, n_classes, **options)
+    return sum(parameter.numel() for parameter in model.parameters())

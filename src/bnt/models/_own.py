@@ -7,7 +7,6 @@ run as Python code, once a process, from where the user says it lies; a run keep
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable
 from functools import cache, wraps
@@ -21,49 +20,15 @@ import numpy as np
 from torch import Tensor, nn
 
 from bnt.errors import BadInput, in_one_line
-from bnt.models._catalog import Entry
+from bnt.models._catalog import Entry, own_parts, own_source, short_name, source_digest
 from bnt.models._inputs import Inputs
 from bnt.nn import Output
-
-_NAME = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*)$")
-
-
-def is_own(name: str) -> bool:
-    """Whether a model's name is a file and an object in it."""
-    return _NAME.match(name) is not None
-
-
-def split_word(word: str) -> tuple[str, str, str]:
-    """Split ``my_models.py:GCN:hidden=8``, or ``bnt:n_clusters=4``, into the model, a colon, and its options.
-
-    Examples
-    --------
-    >>> split_word("models/my.py:GCN:hidden=8")
-    ('models/my.py:GCN', ':', 'hidden=8')
-    >>> split_word("bnt:n_clusters=4")
-    ('bnt', ':', 'n_clusters=4')
-    """
-    found = re.match(r"(.+?\.py:[A-Za-z_]\w*)(?:(:)(.*))?$", word)
-    if found is None:
-        return word.partition(":")
-    return found[1], found[2] or "", found[3] or ""
-
-
-def short_name(word: str) -> str:
-    """Return a word of ``--models`` without the folder of its file, for tables."""
-    return re.sub(r"^.*/(?=[^/]+\.py:)", "", word)
-
-
-def source_digest(name: str) -> str | None:
-    """Return the sha256 of the file of a model of one's own, without running it; None for other models."""
-    found = _NAME.match(name)
-    return None if found is None else sha256(_read(_path(found["file"]))).hexdigest()
 
 
 def own_entry(name: str) -> Entry:
     """Return a row like those of the catalogue; the file is run."""
     made = own_object(name)
-    path, attribute = _parts(name)
+    path, attribute = own_parts(name)
     return Entry(
         name=f"{path}:{attribute}",
         home="",
@@ -98,32 +63,13 @@ def own_constructor(name: str) -> Callable[..., Any]:
 
 def own_object(name: str) -> Any:
     """Run the file, once, and return the class or function that is named."""
-    path, attribute = _parts(name)
-    module = _module(path, sha256(_read(path)).hexdigest())
+    path, attribute = own_parts(name)
+    module = _module(path, sha256(own_source(path)).hexdigest())
     made = getattr(module, attribute, None)
     if not callable(made):
         there = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
         raise BadInput(f"{path} has no class or function {attribute!r}; it has {', '.join(there) or 'none'}.")
     return made
-
-
-def _parts(name: str) -> tuple[Path, str]:
-    found = _NAME.match(name)
-    assert found is not None, name
-    return _path(found["file"]), found["object"]
-
-
-def _path(file: str) -> Path:
-    return Path(file).expanduser().resolve()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"{path} cannot be read ({error.strerror}): give the file of your model, as in my.py:GCN."
-        ) from None
 
 
 @cache

@@ -47,7 +47,7 @@ exponent tells how much of that is seen at these sizes.
 
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Measure every network at every V and return table, Markdown and figure."""
-    names = [v.name for v in plan.asked([Variant(m, m) for m in list_models("network")])]
+    names = [v.name for v in plan.asked([Variant(m, m) for m in list_models(family="network")])]
     plan = replace(plan, sizes=tuple(sorted(plan.sizes)))
     sizes = ", ".join(map(str, plan.sizes))
     plan.say(

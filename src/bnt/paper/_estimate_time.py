@@ -139,7 +139,7 @@ def announce(plan: Plan, study: Study) -> float:
         return 0.0
     measured: dict[tuple[str, str], float] = {}
     total, steps = 0.0, 0
-    networks = [job for job in todo if find_entry(job.variant.model).family == "network"]
+    networks = [job for job in todo if find_entry(job.variant.model).trains_in_epochs]
     for job in networks:
         kind = (job.variant.model, str(job.variant.options.get("readout", "")))
         if kind not in measured:

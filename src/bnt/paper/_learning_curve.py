@@ -54,7 +54,7 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
 
     They are left out for linear models too, so that all curves have the same shares.
     """
-    sizes = [v.recipe.batch_size for v in variants if find_entry(v.model).family == "network"]
+    sizes = [v.recipe.batch_size for v in variants if find_entry(v.model).trains_in_epochs]
     if not sizes:
         return plan, ""
     fewest: dict[float, int] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.models._registry import count_parameters
+from bnt.models._catalog import count_parameters
 from bnt.paper._drawing import beside
 from bnt.paper._printed import PARAMETERS
 from bnt.paper._texts import rows

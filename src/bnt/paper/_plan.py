@@ -241,7 +241,7 @@ def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant]
     ROIs, or a number of ROIs that the heads do not divide is found here and not after hours.
     """
     from bnt.models import find_entry
-    from bnt.models._registry import count_parameters
+    from bnt.models._catalog import count_parameters
     from bnt.training._learners import options_for
 
     kept, reasons = [], {}
@@ -250,7 +250,7 @@ def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant]
         if entry.needs_series and cohort.timeseries is None:
             reasons[variant.name] = f"{variant.model} reads time series, and the cohort has none"
             continue
-        if entry.family == "network":
+        if entry.trains_in_epochs:
             try:
                 options = options_for(cohort, variant.model, variant.options)
                 count_parameters(variant.model, cohort.n_rois, 2, **options)
@@ -268,11 +268,11 @@ def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
     was asked for by name stays, so that a study of clusters leaves out those that there cannot be.
     """
     from bnt.models import find_entry, model_options
-    from bnt.models._registry import count_parameters
+    from bnt.models._catalog import count_parameters
     from bnt.training._learners import options_for
 
     entry = find_entry(variant.model)
-    if entry.family != "network" or (entry.needs_series and cohort.timeseries is None):
+    if not entry.trains_in_epochs or (entry.needs_series and cohort.timeseries is None):
         return variant, ""
     defaults, changed = model_options(variant.model), {}
     clusters = defaults.get("n_clusters")

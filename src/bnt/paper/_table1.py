@@ -66,7 +66,7 @@ TRIPLES = """- Accuracy is the class-share-weighted mean of sensitivity and spec
 def order() -> list[str]:
     """Return every model of the table, our correction below the published one."""
     pairs = [[model, *(ours for ours, (beside, _) in OURS.items() if beside == model)] for model in METHODS]
-    return [model for pair in pairs for model in pair] + list_models("classical") + list_models("hybrid")
+    return [model for pair in pairs for model in pair] + list_models(family="classical") + list_models(family="hybrid")
 
 
 def method(model: str) -> str:

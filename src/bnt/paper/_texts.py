@@ -67,7 +67,7 @@ def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
     found: dict[str, list[str]] = {}
     for variant in variants:
         sizes = runs.loc[runs["variant"] == variant.name, "n_train"]
-        if not len(sizes) or find_entry(variant.model).family != "network":
+        if not len(sizes) or not find_entry(variant.model).trains_in_epochs:
             continue
         most = [most_epochs(variant.recipe, int(n)) for n in sizes]
         said = f"recipe `{variant.recipe_name}`, {epochs_in_words(most)} at most, batch {variant.recipe.batch_size}"

@@ -122,7 +122,7 @@ def own_grid(model: str, axes: dict[str, list[Any]]) -> tuple[str, list[Setting]
     axes : dict
         Options of the model, or fields of the recipe after ``recipe.``, and the values to try.
     """
-    known, network = model_options(model), find_entry(model).family == "network"
+    known, network = model_options(model), find_entry(model).trains_in_epochs
     for name, values in axes.items():
         if name.startswith(PREFIX) and not network and name != f"{PREFIX}refit":
             raise BadInput(f"--grid: {model} is not trained by a recipe, so that {name} would change nothing.")
@@ -145,7 +145,7 @@ def own_grid(model: str, axes: dict[str, list[Any]]) -> tuple[str, list[Setting]
 
 def has_ranges(model: str) -> bool:
     """Whether there is a free search of a model: ranges of its own, or a network's training."""
-    return family_of(model) in FREE_RANGES or find_entry(model).family == "network"
+    return family_of(model) in FREE_RANGES or find_entry(model).trains_in_epochs
 
 
 def free_ranges(model: str) -> dict[str, Range]:
@@ -154,7 +154,7 @@ def free_ranges(model: str) -> dict[str, Range]:
         raise BadInput(
             f"There are no ranges to search {model!r} in; there are for {', '.join(FREE_RANGES)}. {_own(model, 'Give')}"
         )
-    network = find_entry(model).family == "network"
+    network = find_entry(model).trains_in_epochs
     return {**FREE_RANGES.get(family_of(model), {}), **(TRAINING if network else {})}
 
 

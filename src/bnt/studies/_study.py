@@ -112,7 +112,7 @@ class Study:
         if task_for(y, self.task, positive=self.positive).kind != "classification":
             return []
         selecting = [
-            v.name for v in self.variants if find_entry(v.model).family == "network" and v.recipe.select != "last"
+            v.name for v in self.variants if find_entry(v.model).trains_in_epochs and v.recipe.select != "last"
         ]
         return check_classes(self.label, y, self.splits, selecting)
 

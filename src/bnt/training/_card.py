@@ -20,7 +20,7 @@ def _row(name: str, metrics: dict[str, Any]) -> str:
 def _in_words(config: RunConfig) -> str:
     """Return what the recipe did to this model; all its fields are in ``config.toml``."""
     recipe = config.recipe
-    if find_entry(config.model).family != "network":
+    if not find_entry(config.model).trains_in_epochs:
         return "the model fits itself; only whether validation joins training is the recipe's"
     chosen = {
         "best": "the best epoch on validation",

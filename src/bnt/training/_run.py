@@ -131,7 +131,7 @@ def check_options(config: RunConfig) -> None:
     import torch
 
     entry = find_entry(config.model)
-    with torch.device("meta") if entry.family == "network" and entry.source_sha256 is None else nullcontext():
+    with torch.device("meta") if entry.trains_in_epochs and entry.source_sha256 is None else nullcontext():
         model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     check_inputs = getattr(model, "check_inputs", None)
     if check_inputs is not None:
@@ -251,7 +251,7 @@ def _train_and_test(
     write_splits(folder, cohort, split)
 
     lines: list[dict[str, Any]] = []
-    if find_entry(config.model).family == "network":
+    if find_entry(config.model).trains_in_epochs:
         run = NetworkRun(config, cohort, y, folder=folder, watch=recorder(folder, watch))
         members, lines = run.fit(train, val)
         named = {f"member{i}.{k}": v for i, m in enumerate(members) for k, v in m.items()}

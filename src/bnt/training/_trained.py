@@ -11,7 +11,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
-from bnt.models._own import source_digest
+from bnt.models._catalog import source_digest
 from bnt.training._checkpoint import load_tensors
 from bnt.training._config import RunConfig, read_config
 from bnt.training._learners import NetworkRun, classical_predictions
@@ -102,7 +102,7 @@ class TrainedRun:
         self.check(cohort)
         cohort = cohort.with_diagonal(self.config.diagonal)
         rows = np.arange(len(cohort))
-        if find_entry(self.config.model).family == "network":
+        if find_entry(self.config.model).trains_in_epochs:
             run = NetworkRun(self.config, cohort, np.zeros(len(cohort)))
             return run.predict(self.members, rows)
         from bnt.models._inputs import Inputs
