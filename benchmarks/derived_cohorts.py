@@ -73,7 +73,7 @@ def derive(cohort: Cohort, change: Change, out: Path) -> None:
 
     series = list(changed())
     people = cohort.participants.drop(columns=["scan", "n_volumes"])
-    Cohort(connectomes(series), people, timeseries=series, kind="paper", levels=cohort.levels).save(out)
+    Cohort(connectomes(series), people, timeseries=series, levels=cohort.levels).save(out)
     print(f"{out}: {len(series)} subjects, {series[0].shape[1]} ROIs")
 
 

@@ -98,8 +98,8 @@ def test_nan_and_infinity_are_counted_by_subject() -> None:
 
 def test_fisher_z_given_as_pearson_is_noticed() -> None:
     edges, table = sound()
-    report = inspect_cohort(Cohort(np.arctanh(edges), table, kind="paper"))
-    assert any("Fisher z given as paper" in check.text for check in report.checks)
+    report = inspect_cohort(Cohort(np.arctanh(edges), table, kind="pearson"))
+    assert any("Fisher z given as pearson" in check.text for check in report.checks)
 
 
 def test_fisher_z_that_says_so_is_in_order() -> None:
@@ -109,7 +109,7 @@ def test_fisher_z_that_says_so_is_in_order() -> None:
 
 
 def test_pearson_given_as_fisher_z_is_noticed() -> None:
-    report = inspect_cohort(Cohort(*sound(), kind="released", diagonal=0.0))
+    report = inspect_cohort(Cohort(*sound(), kind="shrunk-z", diagonal=0.0))
     assert states(report, "range") == ["warning"]
 
 

@@ -14,7 +14,7 @@ def test_connectivity_benchmark_agrees_with_nilearn_in_the_same_run(tmp_path, ca
     table = tmp_path / "bench.csv"
     run(Options("connectivity", subjects=4, rois=10, repeats=1, csv=table))
     rows = list(csv.DictReader(table.open()))
-    assert [row["kind"] for row in rows] == ["ledoit-wolf", "paper", "partial", "tangent"]
+    assert [row["kind"] for row in rows] == ["ledoit-wolf", "pearson", "partial", "tangent"]
     assert all(float(row["largest difference"]) < 1e-4 for row in rows)
     assert "times faster" in capsys.readouterr().out
 

@@ -23,10 +23,10 @@ def simulated(lengths: list[int], n_rois: int, seed: int = 0, offset: float = 0.
 
 
 ORACLES = {
-    "paper": lambda s: np.stack([flat(np.corrcoef(one.T)) for one in s]),
+    "pearson": lambda s: np.stack([flat(np.corrcoef(one.T)) for one in s]),
     "fisher-z": lambda s: np.arctanh(np.stack([flat(np.corrcoef(one.T)) for one in s])),
     "ledoit-wolf": lambda s: ConnectivityMeasure(kind="correlation", **EDGES).fit_transform(s),
-    "released": lambda s: np.arctanh(ConnectivityMeasure(kind="correlation", **EDGES).fit_transform(s)),
+    "shrunk-z": lambda s: np.arctanh(ConnectivityMeasure(kind="correlation", **EDGES).fit_transform(s)),
     "partial": lambda s: ConnectivityMeasure(kind="partial correlation", **EDGES).fit_transform(s),
 }
 
@@ -52,7 +52,7 @@ def test_pearson_equals_nilearn_with_the_empirical_covariance():
     np.testing.assert_allclose(connectomes(series), measure.fit_transform(series), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["paper", "ledoit-wolf", "partial"])
+@pytest.mark.parametrize("kind", ["pearson", "ledoit-wolf", "partial"])
 def test_a_large_offset_costs_no_precision(kind):
     series = simulated([80], 10)
     np.testing.assert_allclose(connectomes([series[0] + 1e4], kind), connectomes(series, kind), atol=1e-6)
@@ -105,8 +105,8 @@ def test_identical_regions_have_a_finite_fisher_z():
 
 def test_each_subject_is_independent_of_the_others():
     series = simulated([30, 45, 30, 45, 60], 9)
-    together = connectomes(series, "released")
-    alone = np.concatenate([connectomes([one], "released") for one in series])
+    together = connectomes(series, "shrunk-z")
+    alone = np.concatenate([connectomes([one], "shrunk-z") for one in series])
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
@@ -125,17 +125,18 @@ def test_whole_number_series_are_taken():
 def test_diagonals_and_aliases():
     # facts.md section 2: the released matrices have a zero diagonal, the paper's a unit one.
     assert {name: kind.diagonal for name, kind in KINDS.items()} == {
-        "paper": 1.0,
-        "released": 0.0,
+        "pearson": 1.0,
+        "shrunk-z": 0.0,
         "fisher-z": 0.0,
         "ledoit-wolf": 1.0,
         "partial": 1.0,
     }
-    assert kind_of("pearson") is kind_of("correlation") is KINDS["paper"]
+    assert kind_of("correlation") is kind_of("paper") is KINDS["pearson"]  # "paper", "released": names of bnt 0.1.0
+    assert kind_of("released") is KINDS["shrunk-z"]
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    with pytest.raises(BadInput, match=r"'spearman'.*paper, released, fisher-z"):
+    with pytest.raises(BadInput, match=r"'spearman'.*pearson, shrunk-z, fisher-z"):
         connectomes(simulated([20], 3), "spearman")
 
 

@@ -22,7 +22,7 @@ def save_object(file, payload: bytes) -> None:
     file.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + payload)
 
 
-def test_labels_are_turned_and_matrices_kept_as_released(tmp_path):
+def test_labels_are_turned_and_matrices_kept(tmp_path):
     held = authors_dictionary()
     np.save(tmp_path / "abide.npy", held, allow_pickle=True)
     cohort = import_cohort(tmp_path / "abide.npy", tmp_path / "out")
@@ -30,14 +30,14 @@ def test_labels_are_turned_and_matrices_kept_as_released(tmp_path):
     assert cohort.labels("diagnosis").tolist() == [1, 0, 1, 0]
     assert cohort.levels["diagnosis"] == {"0": "control", "1": "ASD"}
     assert cohort.sites.tolist() == ["NYU", "PITT", "NYU", "PITT"]
-    assert (cohort.kind, cohort.diagonal) == ("released", 0.0)
+    assert (cohort.kind, cohort.diagonal) == ("shrunk-z", 0.0)
     np.testing.assert_allclose(cohort.connectomes[2], edges(held["corr"][2]), atol=1e-6)
     np.testing.assert_allclose(cohort.timeseries[3], held["timeseires"][3].T, rtol=1e-6)
 
 
 def test_another_kind_is_computed_from_the_series(tmp_path):
     np.save(tmp_path / "abide.npy", authors_dictionary(), allow_pickle=True)
-    cohort = import_cohort(tmp_path / "abide.npy", tmp_path / "out", kind="paper")
+    cohort = import_cohort(tmp_path / "abide.npy", tmp_path / "out", kind="pearson")
     np.testing.assert_allclose(cohort.connectomes[1], edges(pearson(series(1, 100))), atol=1e-5)
 
 

@@ -229,7 +229,7 @@ def test_an_roi_table_is_put_in_the_order_of_the_scans(tmp_path):
     ("options", "message"),
     [
         ({"runs": "all"}, "--runs 'all' is not one of average"),
-        ({"kind": "cosine"}, "no connectivity kind 'cosine'"),
+        ({"kind": "cosine"}, "kind is 'cosine'"),
         ({"content": "graph"}, "--content 'graph'"),
         ({"format": "hdf5"}, "--format 'hdf5'"),
         ({"dtype": "int8"}, "dtype 'int8'"),

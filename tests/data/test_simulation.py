@@ -173,7 +173,7 @@ def test_module_sizes_add_up(n_modules: int, spare: int) -> None:
         ({"effect": float("nan")}, "finite"),
         ({"male_share": 1.5}, "between 0 and 1"),
         ({"seed": -1}, "seed"),
-        ({"kind": "covariance"}, "no connectivity kind"),
+        ({"kind": "covariance"}, "covariance"),
     ],
 )
 def test_impossible_requests_are_refused_in_a_sentence(options: dict, found: str, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class TestRefusals:
 
     def test_another_kind_when_predicting(self, fitted, cohort):
         other = Cohort(np.arctanh(cohort.connectomes), cohort.participants, kind="fisher-z", diagonal=0)
-        with pytest.raises(BadInput, match="'fisher-z' connectomes.*'paper'"):
+        with pytest.raises(BadInput, match="'fisher-z' connectomes.*'pearson'"):
             fitted.predict(other)
 
     def test_unknown_model_option_recipe_kind_and_device(self, cohort, y, tiny):
@@ -157,7 +157,7 @@ class TestRefusals:
             ({"model": "bmt"}, "did you mean 'bnt'"),
             ({"options": {"n_cluster": 3}}, "did you mean 'n_clusters'"),
             ({"recipe": "papr"}, "there are paper, released, default"),
-            ({"kind": "covariance"}, "choose one of paper"),
+            ({"kind": "covariance"}, "choose one of pearson"),
             ({"device": "gpu"}, "choose cpu"),
             ({"validation_fraction": 1.0}, "validation_fraction is 1.0"),
             ({"epochs": 0}, "epochs is 0"),

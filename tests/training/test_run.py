@@ -116,8 +116,8 @@ def test_prediction_refuses_another_atlas_or_kind(finished, small_cohort):
     with pytest.raises(BadInput, match="trained on 8: use the same atlas"):
         TrainedRun(finished).predict(Cohort(np.zeros((1, 5, 5), np.float32), small_cohort.participants[:1]))
     other = small_cohort.select([0])
-    other.kind = "released"
-    with pytest.raises(BadInput, match="--kind paper"):
+    other.kind = "shrunk-z"
+    with pytest.raises(BadInput, match="--kind pearson"):
         TrainedRun(finished).predict(other)
 
 

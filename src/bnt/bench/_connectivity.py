@@ -41,9 +41,9 @@ def run(options: Options) -> list[dict[str, Any]]:
     pairs: list[tuple[str, str, Callable, Callable]] = [
         ("ledoit-wolf", "correlation", lambda s: connectomes(s, "ledoit-wolf"), nilearn(kind="correlation", **edges)),
         (
-            "paper",
+            "pearson",
             "correlation, EmpiricalCovariance",
-            lambda s: connectomes(s, "paper"),
+            lambda s: connectomes(s),
             nilearn(kind="correlation", cov_estimator=plain, **edges),
         ),
         (

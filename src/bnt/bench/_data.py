@@ -130,7 +130,7 @@ def write_store(path: str, subjects: int, rois: int, dtype: str, source: str) ->
                 "site": [f"site-{i % 21:02d}" for i in numbers],
                 "sex": np.where(rng.random(subjects) < 0.5, "F", "M"),
             }
-            writer.finish(pd.DataFrame(table), kind="paper", source={"name": "bench data"})
+            writer.finish(pd.DataFrame(table), source={"name": "bench data"})
     seconds = time.perf_counter() - started
     error = 0.0
     if source:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
+
+KINDS = "{pearson,shrunk-z,fisher-z,ledoit-wolf,partial}"
 
 
 @dataclass
@@ -26,8 +28,8 @@ class Options:
     """Where nilearn keeps its data sets (its own default when not given)."""
     subjects: Literal["paper", "all", "quality-checked"] = "paper"
     """The paper's 1,009 (100 volumes or more), all 1,035, or the 871 that passed every rater."""
-    kind: Literal["paper", "released", "fisher-z", "ledoit-wolf", "partial"] = "paper"
-    """Connectivity: Pearson (paper), or as the authors' code has it (released), ..."""
+    kind: Annotated[str, tyro.conf.arg(metavar=KINDS)] = "pearson"
+    """Connectivity to compute; shrunk-z is the authors' input."""
     duplicates: Literal["group", "drop"] = "group"
     """A scan that is in the release twice: keep both in one group, or keep the first."""
     pipeline: Literal["cpac", "ccs", "dparsf", "niak"] = "cpac"

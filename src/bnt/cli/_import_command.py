@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+KINDS = "{pearson,shrunk-z,fisher-z,ledoit-wolf,partial}"
+
 
 @dataclass
 class Options:
@@ -22,9 +24,9 @@ class Options:
     """The cohort to make."""
     participants: Path | None = None
     """Table of labels (.tsv or .csv). For derivatives, participants.tsv of the BIDS root is found."""
-    kind: Literal["paper", "released", "fisher-z", "ledoit-wolf", "partial"] | None = None
-    """Of series: the connectivity to compute. Of matrices: what their numbers are. Unless given: paper (Pearson),
-    and released for the authors' abide.npy."""
+    kind: Annotated[str | None, tyro.conf.arg(metavar=KINDS)] = None
+    """Of series: the connectivity to compute. Of matrices: what their numbers are. Unless given: pearson,
+    and shrunk-z for the authors' abide.npy."""
     format: Literal["auto", "xcpd", "cpac", "cifti", "files", "authors"] = "auto"
     """The reader; auto tells by the names of the files."""
     atlas: str | None = None

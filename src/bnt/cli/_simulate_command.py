@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+KINDS = "{pearson,shrunk-z,fisher-z,ledoit-wolf,partial}"
+
 
 @dataclass
 class Options:
@@ -39,8 +41,8 @@ class Options:
     """Cohen's d of men and women, in module pairs of its own."""
     male_share: float = 0.85
     """Share of men."""
-    kind: Literal["paper", "released", "fisher-z", "ledoit-wolf", "partial"] = "paper"
-    """Connectivity: Pearson (paper), or as the authors' code has it (released), ..."""
+    kind: Annotated[str, tyro.conf.arg(metavar=KINDS)] = "pearson"
+    """Connectivity to compute; shrunk-z is the authors' input."""
     series: bool = True
     """Keep the time series beside the connectomes."""
     dtype: Literal["float32", "float16"] = "float32"

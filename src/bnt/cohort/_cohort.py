@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 REQUIRED = ("participant_id", "site", "n_volumes", "group", "scan")
 COUNTS = ("n_missing_rois", "sub_id")  # facts about the scan: never offered as something to predict
 ROI_COLUMNS = ("roi", "label", "x", "y", "z", "network")
+KIND_ALIASES = {"correlation": "pearson", "paper": "pearson", "released": "shrunk-z"}  # the last two: bnt 0.1.0
+
+
+def canonical_kind(name: str) -> str:
+    """Return the name of a connectivity kind as it is written today; names of bnt 0.1.0 are still read."""
+    return KIND_ALIASES.get(name, name)
 
 
 def scan_digest(row: np.ndarray) -> str:
@@ -84,7 +90,7 @@ class Cohort:
         ``roi, label, x, y, z, network``.
     timeseries : Series or list of (volumes, V) arrays, optional
     kind : str
-        What the entries are: ``paper`` (Pearson), ``released`` (Ledoit-Wolf, Fisher z), ``fisher-z``,
+        What the entries are: ``pearson``, ``shrunk-z`` (Ledoit-Wolf, then Fisher z), ``fisher-z``,
         ``ledoit-wolf``, ``partial``, or ``unknown``.
     diagonal : float
         What stands on the diagonal of a square matrix: 1 for correlations, 0 after Fisher z.
@@ -110,7 +116,7 @@ class Cohort:
         rois: pd.DataFrame | None = None,
         *,
         timeseries: Series | Iterable[np.ndarray] | None = None,
-        kind: str = "paper",
+        kind: str = "pearson",
         diagonal: float = 1.0,
         atlas: str = "",
         source: Mapping[str, Any] | None = None,
@@ -132,7 +138,7 @@ class Cohort:
         if path is None:  # a table may come from another cohort, with the digests of other connectomes
             self._table["scan"] = [scan_digest(row) for row in connectomes]
         self.rois = complete_rois(rois, self.n_rois)
-        self.kind, self.diagonal, self.atlas = kind, float(diagonal), atlas
+        self.kind, self.diagonal, self.atlas = canonical_kind(kind), float(diagonal), atlas
         self.source, self.levels = dict(source or {}), {k: dict(v) for k, v in (levels or {}).items()}
         self.findings = [dict(f) for f in findings]
         self.path = path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from bnt.cohort._inspect import Inspection
 
-FISHER_KINDS = ("released", "fisher-z")
+FISHER_KINDS = ("shrunk-z", "fisher-z")
 FEW_VOLUMES = 100  # fewer were left out of the paper's cohort
 SMALL_SITE = 10  # fewer in a class cannot be spread over training, validation and test
 LARGE_DIFFERENCE = 0.2  # standard deviations: small by convention, enough to be learned from

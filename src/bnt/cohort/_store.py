@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._cohort import Cohort, Series, complete_participants, complete_rois, scan_digest
+from bnt.cohort._cohort import Cohort, Series, canonical_kind, complete_participants, complete_rois, scan_digest
 from bnt.cohort._files import new_folder
 from bnt.cohort._triangle import EDGE_ORDER, n_edges
 from bnt.errors import BadInput
@@ -110,7 +110,7 @@ class CohortWriter:
         participants: pd.DataFrame,
         rois: pd.DataFrame | None = None,
         *,
-        kind: str = "paper",
+        kind: str = "pearson",
         diagonal: float = 1.0,
         atlas: str = "",
         source: Mapping[str, Any] | None = None,
@@ -143,7 +143,7 @@ class CohortWriter:
             "atlas": atlas,
             "n_subjects": len(table),
             "n_rois": self.n_rois,
-            "kind": kind,
+            "kind": canonical_kind(kind),
             "diagonal": diagonal,
             "edge_order": EDGE_ORDER,
             "dtype": self.dtype,

@@ -1,5 +1,4 @@
 __all__ = [
-    "ALIASES",
     "KINDS",
     "Kind",
     "TangentSpace",
@@ -8,5 +7,5 @@ __all__ = [
     "kind_of",
 ]
 
-from ._kinds import ALIASES, KINDS, Kind, connectomes, kind_of
+from ._kinds import KINDS, Kind, connectomes, kind_of
 from ._tangent import TangentSpace, covariances

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bnt.cohort._cohort import canonical_kind
 from bnt.errors import BadInput
 
 
@@ -40,15 +41,13 @@ class Kind:
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("paper", 1.0, False, False, False, "Pearson correlation, unit diagonal"),
-        Kind("released", 0.0, True, True, False, "Ledoit-Wolf correlation, arctanh, zero diagonal"),
+        Kind("pearson", 1.0, False, False, False, "Pearson correlation, unit diagonal"),
+        Kind("shrunk-z", 0.0, True, True, False, "Ledoit-Wolf correlation, arctanh, zero diagonal"),
         Kind("fisher-z", 0.0, False, True, False, "arctanh of Pearson correlation, zero diagonal"),
         Kind("ledoit-wolf", 1.0, True, False, False, "Ledoit-Wolf correlation, unit diagonal"),
         Kind("partial", 1.0, True, False, True, "partial correlation of the Ledoit-Wolf covariance, unit diagonal"),
     )
 }
-
-ALIASES = {"pearson": "paper", "correlation": "paper"}
 
 
 def kind_of(name: str) -> Kind:
@@ -57,13 +56,11 @@ def kind_of(name: str) -> Kind:
     Parameters
     ----------
     name : str
-        For example ``"paper"`` or ``"partial"``.
+        For example ``"pearson"`` or ``"partial"``; the names of bnt 0.1.0, ``paper`` and ``released``, are read too.
     """
-    name = str(name)
-    kind = KINDS.get(ALIASES.get(name, name))
+    kind = KINDS.get(canonical_kind(str(name)))
     if kind is None:
-        known = ", ".join([*KINDS, *ALIASES])
-        raise BadInput(f"There is no connectivity kind {name!r}: choose one of {known}.")
+        raise BadInput(f"kind is {str(name)!r}: choose one of {', '.join(KINDS)}.")
     return kind
 
 
@@ -71,7 +68,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def connectomes(series: Sequence[np.ndarray], kind: str = "paper", *, device: str | torch.device = "cpu") -> np.ndarray:
+def connectomes(
+    series: Sequence[np.ndarray], kind: str = "pearson", *, device: str | torch.device = "cpu"
+) -> np.ndarray:
     """Return the connectomes of subjects whose series may differ in length.
 
     A region that is constant or holds a missing value has no connections: its edges are 0.
@@ -80,7 +79,7 @@ def connectomes(series: Sequence[np.ndarray], kind: str = "paper", *, device: st
     ----------
     series : sequence of (T_i, V) arrays
     kind : str
-        A name of :data:`bnt.connectivity.KINDS`, or ``pearson`` or ``correlation`` for ``paper``.
+        A name of :data:`bnt.connectivity.KINDS`.
     device : str or torch.device
         Where to compute.
 

@@ -33,7 +33,7 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         evenly and groups kept together. 0, or too few subjects, trains on everyone and takes the last weights.
         Classical models are always fitted on everyone.
     kind : str
-        What arrays hold (``paper``, ``released``, ``fisher-z``, ``partial``, ``tangent``, ...); cohorts know it.
+        What arrays hold (``pearson``, ``shrunk-z``, ``fisher-z``, ``partial``, ``tangent``, ...); cohorts know it.
     diagonal : float, optional
         What stands on the diagonal of the matrices a model sees. By default what matrices have there, 1 for
         vectors; cohorts know it.

@@ -12,8 +12,9 @@ import pandas as pd
 from sklearn.utils.validation import check_array, validate_data
 
 from bnt.cohort import Cohort
+from bnt.cohort._cohort import canonical_kind
 from bnt.cohort._triangle import flat, flat_symmetric, n_edges, n_rois_of, square
-from bnt.connectivity._kinds import ALIASES, KINDS
+from bnt.connectivity import KINDS
 from bnt.errors import BadInput
 
 LOOKED_AT = 5  # subjects
@@ -88,6 +89,9 @@ class Layout:
     kind: str = "unknown"
     holds_diagonal: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", canonical_kind(self.kind))
+
     def edges(self, X: np.ndarray) -> np.ndarray:
         """Return the V(V-1)/2 edges of vectors laid out like this, (n, n_features) -> (n, V(V-1)/2)."""
         if self.holds_diagonal:
@@ -102,9 +106,9 @@ class Layout:
 
 def checked_kind(name: str) -> str:
     """Return the kind's name, aliases resolved, or say which kinds there are."""
-    kind = ALIASES.get(name, name)
+    kind = canonical_kind(name)
     if kind not in KINDS and kind not in OTHER_KINDS:
-        raise BadInput(f"kind is {name!r}: choose one of {', '.join([*KINDS, *ALIASES, *OTHER_KINDS])}.")
+        raise BadInput(f"kind is {name!r}: choose one of {', '.join([*KINDS, *OTHER_KINDS])}.")
     return kind
 
 

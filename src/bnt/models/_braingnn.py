@@ -128,7 +128,7 @@ class BrainGNN(nn.Module):
     - The published edges are absolute partial correlations after Fisher z, beside profiles of Fisher z, both with
       nilearn's Ledoit-Wolf covariance. The default needs no series: edges are absolute values of the connectome.
       ``braingnn-released`` has ``edges="partial"``, which a cohort without series cannot give, and
-      ``features="fisher-z"``, which on a cohort of kind ``released`` are the published ones and on one of Pearson
+      ``features="fisher-z"``, which on a cohort of kind ``shrunk-z`` are the published ones and on one of Pearson
       correlations lack the shrinkage. Zero entries, such as those of a constant ROI, are no edges.
     - ``released=True``: scores are not standardised; they pass a sigmoid in the pooling, another before TPK and a
       third before GLC; and both losses see the kept nodes only, in the order of their scores, so that GLC compares

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.connectivity._kinds import KINDS
+from bnt.connectivity import KINDS
 from bnt.models import find_entry
 from bnt.paper._estimate_time import duration, epochs_in_words, most_epochs
 from bnt.paper._plan import Outcome, Plan

@@ -149,7 +149,7 @@ def fetch_abide(
     data_dir: str | Path | None = None,
     *,
     subjects: Literal["paper", "all", "quality-checked"] = "paper",
-    kind: str = "paper",
+    kind: str = "pearson",
     duplicates: Literal["group", "drop"] = "group",
     pipeline: str = "cpac",
     derivative: str = "rois_cc200",

@@ -43,7 +43,7 @@ def roi_table(atlas: str, rois: np.ndarray | None = None) -> pd.DataFrame | None
     """
     if atlas not in TABLES:
         return None
-    text = files(__name__).joinpath(TABLES[atlas]).read_text(encoding="utf-8")
+    text = files("bnt.sources").joinpath(TABLES[atlas]).read_text(encoding="utf-8")
     table = pd.read_csv(StringIO(text), sep="\t")
     if rois is not None and not np.array_equal(table["roi"].to_numpy(), rois):
         return None

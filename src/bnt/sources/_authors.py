@@ -80,17 +80,17 @@ def read_authors(file: Path) -> dict[str, Any]:
 def find_authors(file: Path, *, kind: str | None = None, content: str = "auto") -> tuple[list[Scan], str]:
     """Return the subjects of the file and the kind of their connectomes.
 
-    The matrices of the file are taken (kind ``released``), with the series kept beside them. Another
+    The matrices of the file are taken (kind ``shrunk-z``), with the series kept beside them. Another
     kind, or ``content="series"``, computes it from the series, of which the file holds 100 volumes.
     A pickle cannot be read in parts: the whole file is held in memory, 0.8 GB for the 1,009 subjects.
     """
     held = read_authors(file)
-    stored = content != "series" and kind in (None, "released")
+    stored = content != "series" and kind in (None, "shrunk-z")
     if not stored and "series" not in held:
-        raise BadInput(f"{file} holds no series to compute {kind or 'paper'!r} from: pass --kind released.")
+        raise BadInput(f"{file} holds no series to compute {kind or 'pearson'!r} from: pass --kind shrunk-z.")
     if not stored and content == "matrix":
         raise BadInput(
-            f"{file} holds matrices of kind released, not {kind!r}: pass --kind released or --content series."
+            f"{file} holds matrices of kind shrunk-z, not {kind!r}: pass --kind shrunk-z or --content series."
         )
 
     def load(i: int) -> Content:
@@ -103,7 +103,7 @@ def find_authors(file: Path, *, kind: str | None = None, content: str = "auto") 
         if "site" in held:
             columns["site"] = held["site"][i]
         scans.append(Scan(f"authors-{i + 1:04d}", file, partial(load, i), columns=columns))
-    return scans, "released" if stored else kind or "paper"
+    return scans, "shrunk-z" if stored else kind or "pearson"
 
 
 class Refused(BadInput):

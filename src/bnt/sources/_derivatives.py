@@ -117,7 +117,7 @@ def _of_kind(matrices: list[Name], kind: str) -> list[Name]:
 
 
 def find_cpac(
-    names: Sequence[Name], source: Path, *, atlas: str | None = None, content: str = "auto", kind: str = "paper"
+    names: Sequence[Name], source: Path, *, atlas: str | None = None, content: str = "auto", kind: str = "pearson"
 ) -> tuple[list[Scan], str]:
     """Return the scans among the files of a C-PAC folder, and the atlas they are of.
 

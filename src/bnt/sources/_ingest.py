@@ -61,7 +61,7 @@ def import_cohort(
         A scan that is not in the table is refused unless ``drop_unlisted``; rows without a scan are counted.
     kind : str, optional
         Of series: the connectivity to compute. Of matrices: what their numbers are.
-        ``paper`` unless given; ``released`` for the authors' file.
+        ``pearson`` unless given; ``shrunk-z`` for the authors' file.
     format : {"auto", "xcpd", "cpac", "cifti", "files", "authors"}
     atlas : str, optional
         Needed where the files are of several atlases.

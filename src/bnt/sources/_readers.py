@@ -88,7 +88,7 @@ def find_scans(
             raise BadInput(f"{source} is not a file: give the authors' abide.npy itself.")
         scans, found_kind = authors.find_authors(source, kind=kind, content=content)
         return Found(scans, format, found_kind, atlas or "", levels=authors.LEVELS)
-    kind = kind or "paper"
+    kind = kind or "pearson"
     if format == "xcpd":
         scans, found = xcpd.find_xcpd(names, source, atlas=atlas, content=content)
         return Found(scans, format, kind, found, xcpd.xcpd_rois(source, found))

@@ -171,7 +171,7 @@ def simulate_cohort(
     n_volumes: int | None = None,
     effect_pairs: Sequence[str | Sequence[object]] | None = None,
     *,
-    kind: str = "paper",
+    kind: str = "pearson",
     sex_effect: float = DEFAULT_EFFECT,
     male_share: float = 0.85,
     series: bool = True,
@@ -218,7 +218,7 @@ def simulate_cohort(
     >>> import bnt
     >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
     >>> cohort
-    Cohort(40 subjects, 20 ROIs, 2 sites, paper, with time series)
+    Cohort(40 subjects, 20 ROIs, 2 sites, pearson, with time series)
     >>> cohort.source["effect_pairs"][0]
     ['Default', 'Default']
     """

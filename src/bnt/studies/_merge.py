@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from bnt.cohort._cohort import canonical_kind
 from bnt.errors import BadInput
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
@@ -49,7 +50,7 @@ def read_old(folder: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_text())
         if isinstance(found, dict):
-            return found
+            return found | ({"kind": canonical_kind(found["kind"])} if "kind" in found else {})
         error: object = "it is no table of settings"
     except ValueError as wrong:
         error = repr(wrong)

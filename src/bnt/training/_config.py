@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from bnt.cohort._cohort import canonical_kind
 from bnt.errors import BadInput
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
+
+KINDS_OF_0_1 = {"pearson": "paper", "shrunk-z": "released"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,14 @@ class RunConfig:
     cohort: str = ""
     data_sha256: str = ""
     n_rois: int = 0
-    kind: str = "paper"
+    kind: str = "pearson"
     diagonal: float = 1.0
     rois: tuple[str, ...] = ()
     split: str = ""
     split_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", canonical_kind(self.kind))
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested plain data, without what is unset."""
@@ -67,6 +73,7 @@ class RunConfig:
     def digest(self) -> str:
         """Return a digest of everything that decides the numbers (not where the cohort lies)."""
         data = {k: v for k, v in self.to_dict().items() if k != "cohort"}
+        data["kind"] = KINDS_OF_0_1.get(self.kind, self.kind)  # so that runs of bnt 0.1.0 have the same digest
         return sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -186,8 +186,8 @@ ESTIMATES = {
 if TYPE_CHECKING:
     from bnt.connectivity import TangentSpace
 
-CORRELATIONS = ("paper", "pearson", "correlation", "ledoit-wolf", "partial")
-FISHER_Z = ("released", "fisher-z")
+CORRELATIONS = ("pearson", "ledoit-wolf", "partial")
+FISHER_Z = ("shrunk-z", "fisher-z")
 LARGEST = 1.0 - 1e-6  # correlations beyond it are set to it, so that none becomes infinite
 SPACES = ("edges", "tangent")
 
