@@ -123,7 +123,7 @@ def test_whole_number_series_are_taken():
 
 
 def test_diagonals_and_aliases():
-    # facts.md section 2: the released matrices have a zero diagonal, the paper's a unit one.
+    # docs/facts.md, Data: the released matrices have a zero diagonal, the paper's a unit one.
     assert {name: kind.diagonal for name, kind in KINDS.items()} == {
         "pearson": 1.0,
         "shrunk-z": 0.0,
@@ -159,7 +159,7 @@ def test_bad_series_are_refused_by_name(series, message):
 
 @pytest.mark.abide
 def test_real_series_with_constant_regions_equal_nilearn(shared_abide):
-    # facts.md section 17: 118 ROIs of Caltech_0051478 are constant, 27 of SDSU_0050209.
+    # docs/facts.md, Data: 118 ROIs of Caltech_0051478 are constant, 27 of SDSU_0050209.
     packed = np.load(shared_abide / "cpac_filt_noglobal_rois_cc200.npz", allow_pickle=False)
     ends, names = np.cumsum(packed["length"]), packed["file_id"].tolist()
     stacked, series = packed["series"], []

@@ -86,7 +86,7 @@ def _parcels(labels: list[str]):
 
 
 def authors_dictionary(n: int = 4) -> dict[str, np.ndarray]:
-    """The keys, shapes and codes of facts.md 2.1: label 0 is autism, 1 control."""
+    """The keys, shapes and codes of docs/facts.md, Data: label 0 is autism, 1 control."""
     x = np.stack([series(i, 100) for i in range(n)])
     with np.errstate(divide="ignore"):
         corr = np.stack([np.arctanh(pearson(s)) for s in x])

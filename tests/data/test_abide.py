@@ -210,7 +210,7 @@ def test_the_command_prints_the_sentence_and_exits_with_2(
     assert "could not be downloaded" in capsys.readouterr().err
 
 
-# -- the real release; numbers from facts.md, sections 2.1 and 17 ---------------------------------------
+# -- the real release; numbers from docs/facts.md, Data ---------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def test_labels_are_turned_and_matrices_kept(tmp_path):
     held = authors_dictionary()
     np.save(tmp_path / "abide.npy", held, allow_pickle=True)
     cohort = import_cohort(tmp_path / "abide.npy", tmp_path / "out")
-    # facts.md A2: the file's label is 0 for autism; ours is 1 for ASD.
+    # docs/facts.md, Data: the file's label is 0 for autism; ours is 1 for ASD.
     assert cohort.labels("diagnosis").tolist() == [1, 0, 1, 0]
     assert cohort.levels["diagnosis"] == {"0": "control", "1": "ASD"}
     assert cohort.sites.tolist() == ["NYU", "PITT", "NYU", "PITT"]

@@ -63,7 +63,7 @@ def test_two_denoisings_of_one_scan_need_a_choice(tmp_path):
 
 
 def test_the_same_scan_under_two_names_shares_a_group(tmp_path):
-    # UM_1_0050279 and UM_1_0050286 are such a pair (facts.md 17).
+    # UM_1_0050279 and UM_1_0050286 are such a pair (docs/facts.md, Data).
     for name, seed in (("UM_1_0050279", 1), ("UM_1_0050285", 2), ("UM_1_0050286", 1)):
         write_1d(tmp_path / "in" / f"{name}_rois_cc200.1D", series(seed))
     cohort = import_cohort(tmp_path / "in", tmp_path / "out")

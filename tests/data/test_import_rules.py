@@ -290,7 +290,7 @@ def test_the_real_abide_files_come_in_with_their_duplicate_grouped(abide_dir, tm
     source = tmp_path / "some"
     source.mkdir()
     files = sorted(root.rglob("*_rois_cc200.1D"))
-    assert len(files) == 1035  # facts.md 17
+    assert len(files) == 1035  # docs/facts.md, Data
     for file in [f for f in files if f.name.startswith("UM_1_00502")]:
         (source / file.name).symlink_to(file)
     people = next(root.glob("Phenotypic*.csv"))

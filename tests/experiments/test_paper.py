@@ -80,11 +80,11 @@ def test_table1_shows_printed_beside_ours_and_says_why_series_models_are_missing
     assert table.loc[["fbnetgen", "bnt"], "printed_auroc"].isna().all()
     assert lines["fbnetgen"].startswith("| `fbnetgen` | FBNETGNN, our correction | – |")
     assert lines["bnt"].startswith("| `bnt` | BrainNetTF, as the equations read | – |")
-    # Labels of the paper's ABIDE are inverted: its "sensitivity" 66.4 is the recall of controls (facts.md A2).
+    # Labels of the paper's ABIDE are inverted: its "sensitivity" 66.4 is the recall of controls (docs/facts.md, Data).
     assert table.loc["vanilla", ["printed_sensitivity", "printed_specificity"]].tolist() == [71.1, 66.4]
     assert "its sensitivity and specificity are shown swapped" in text
     assert any("about" in line for line in made.lines)  # the estimated time is told first
-    # Accuracy is the class-share-weighted mean of the recalls (facts.md 11.3): classes are equal in this test part.
+    # Accuracy is the weighted mean of the recalls (docs/facts.md, Training): classes are equal in this test part.
     runs = pd.read_csv(made.out / "runs.csv")
     assert runs["accuracy"].to_numpy() == pytest.approx((runs["sensitivity"] + runs["specificity"]) / 2)
 

@@ -1,4 +1,4 @@
-"""What the paper prints, and what we count: facts.md sections 10 and 11."""
+"""What the paper prints, and what we count: docs/facts.md, Models and Printed results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnt.paper._figure3b import own_and_other
 from bnt.paper._parameters import count, number
 from bnt.paper._plan import PRESETS, Plan
 
-# facts.md 11.1: AUROC / accuracy / sensitivity / specificity, as one text a data set.
+# docs/facts.md, Printed results: AUROC / accuracy / sensitivity / specificity, as one text a data set.
 TABLE1 = {
     "ABIDE": """SAN 71.3+-2.1/65.3+-2.9/55.4+-9.2/68.3+-7.5; Graphormer 63.5+-3.7/60.8+-2.7/78.7+-22.3/36.7+-23.5;
  VanillaTF 76.4+-1.2/65.2+-1.2/66.4+-11.4/71.1+-12.0; BrainGNN 62.4+-3.5/59.4+-2.3/36.7+-24.0/70.7+-19.3;
@@ -27,14 +27,14 @@ TABLE1 = {
  BrainNetGNN 75.3+-5.2/67.5+-4.7/67.7+-5.7/68.0+-6.5; DGM 76.8+-19.0/68.6+-8.1/40.5+-29.7/95.6+-4.2;
  BrainNetTF 96.2+-0.3/88.4+-0.4/89.4+-2.6/88.4+-1.5""",
 }
-# facts.md 11.2: SAN / Graphormer / VanillaTF.
+# docs/facts.md, Printed results: SAN / Graphormer / VanillaTF.
 TABLE2 = {
     "ABIDE": "MEAN 63.7/50.1/73.4; MAX 61.9/54.5/75.6; SUM 62.0/54.1/70.3; SortPooling 68.7/51.3/72.4; "
     "DiffPool 57.4/50.5/62.9; CONCAT 71.3/63.5/76.4; OCRead 70.6/64.9/80.2",
     "ABCD": "MEAN 88.5/87.6/91.3; MAX 87.4/81.6/94.4; SUM 84.2/71.5/91.6; SortPooling 84.6/86.7/89.9; "
     "DiffPool 78.1/70.0/83.9; CONCAT 90.1/89.0/94.3; OCRead 91.2/90.2/96.2",
 }
-# facts.md 10: V = 200 and V = 360.
+# docs/facts.md, Models: V = 200 and V = 360.
 COUNTS = {
     "BrainNetCNN": (933_277, 1_650_077),
     "BrainGB (GAT)": (1_082_554, 1_492_154),
@@ -66,7 +66,7 @@ def test_table2_is_the_printed_one(dataset):
 
 
 def test_main_table_rows_are_the_concat_and_ocread_rows_of_table2():
-    # facts.md 7: the CONCAT rows equal the main table's baselines, OCRead on VanillaTF is the paper's model.
+    # docs/facts.md, Printed results: the CONCAT rows are the main table's baselines, OCRead on VanillaTF is BNT.
     for dataset in printed.DATASETS:
         for i, backbone in enumerate(printed.BACKBONES):
             assert printed.TABLE2[dataset]["CONCAT"][i] == printed.TABLE1[dataset][backbone][0]

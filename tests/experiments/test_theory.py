@@ -1,4 +1,4 @@
-"""The paper's theorems: quadrature, Monte-Carlo and regression against closed forms and facts.md, section 12."""
+"""The paper's theorems: quadrature, Monte-Carlo and regression against closed forms and docs/facts.md, Theory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bnt.paper import _theorems as reg
 from bnt.paper import _theorems as t
 from bnt.paper._theory_page import PAGE
 
-# facts.md 12.3: K = V = 2, radii x angles 0, 1/21, 1/6, 1/3, 1/2, 2/3, 5/6, 1 (of pi).
+# docs/facts.md, Theory: K = V = 2, radii x angles 0, 1/21, 1/6, 1/3, 1/2, 2/3, 5/6, 1 (of pi).
 TABLE = np.array(
     [
         [0, 0.00017, 0.00208, 0.00765, 0.01500, 0.02206, 0.02706, 0.02886],
@@ -65,21 +65,21 @@ def test_linear_score_rises_up_to_opposite_centres():
 
 def test_squared_score_is_largest_at_a_right_angle():
     row = t.angle_table((1.0,), score="squared")[0]
-    # facts.md 12.5 c
+    # docs/facts.md, Theory
     assert row == pytest.approx([0, 0.00046, 0.0051, 0.0148, 0.0194, 0.0148, 0.0051, 0], abs=1e-4)
     assert row.argmax() == 4
 
 
 def test_longer_centres_give_more_variance():
     right = t.two_centres(np.pi / 2)
-    # facts.md 12.2: 0.053 and 0.232
+    # docs/facts.md, Theory: 0.053 and 0.232
     assert t.by_quadrature(right, 1.0) == pytest.approx(0.05364, abs=1e-5)
     assert t.by_quadrature(3 * right, 1.0) == pytest.approx(0.232, abs=5e-4)
 
 
 @pytest.mark.parametrize(
     ("k", "v", "ratios"),
-    # facts.md 12.4: simplex over orthonormal at r = 1, 5, 20
+    # docs/facts.md, Theory: simplex over orthonormal at r = 1, 5, 20
     [
         (3, 3, (1.45, 1.13, 1.025)),
         (4, 4, (1.32, 1.12, 1.02)),
@@ -125,7 +125,7 @@ def test_small_radius_is_decided_by_the_sum_of_cosines(k, extra, seed):
 @pytest.mark.parametrize(("score", "wanted"), [("linear", -0.5), ("squared", 0.0)])
 def test_ascent_finds_the_simplex_or_for_the_squared_score_orthonormal_centres(score, wanted):
     centres, value = t.best_centres(3, 3, 2.0, score, steps=150, n=1 << 12)
-    assert t.cosines(centres) == pytest.approx(np.full(3, wanted), abs=0.03)  # facts.md 12.4, 12.5 c
+    assert t.cosines(centres) == pytest.approx(np.full(3, wanted), abs=0.03)  # docs/facts.md, Theory
     frame = t.nearest_orthonormal(centres)
     target = t.simplex_of(frame) if score == "linear" else frame
     assert value == pytest.approx(t.by_sampling(target, 2.0, score), rel=1e-3)
@@ -137,13 +137,13 @@ def test_no_random_set_with_non_negative_mean_cosine_beats_orthonormal(r):
         result = t.contest(3, 3, r, score, sets=60)
         assert result["allowed"] > 10
         assert result["allowed_beat"] == 0
-    assert t.contest(3, 3, 1.0, sets=60)["beat"] > 20  # facts.md 12.4: 35 of 60
+    assert t.contest(3, 3, 1.0, sets=60)["beat"] > 20  # docs/facts.md, Theory: 35 of 60
 
 
 def test_printed_mean_of_inflation_factors_is_above_one_for_uncorrelated_variables():
     for r in (2, 5, 10):
         design = reg.orthogonal_design(60, r, np.random.default_rng(r))
-        assert reg.printed_mean(reg.inflation_factors(design)) == pytest.approx(r / (r - 1))  # facts.md 12.6
+        assert reg.printed_mean(reg.inflation_factors(design)) == pytest.approx(r / (r - 1))  # docs/facts.md, Theory
 
 
 def test_inflation_factors_are_those_of_regressing_each_column_on_the_others():

@@ -87,7 +87,7 @@ def test_every_free_range_is_an_option_or_a_field_of_the_recipe(model):
 
 
 def test_of_the_vanilla_grid_only_six_heads_are_impossible_at_200_rois():
-    # facts.md B5: 200 is not divisible by 6
+    # docs/facts.md, Training: 200 is not divisible by 6
     import torch
 
     def possible(cell):

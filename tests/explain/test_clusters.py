@@ -28,7 +28,7 @@ def test_assignments_of_every_member_are_probabilities(pair, cohort, test_rows):
 
 
 def test_difference_score_is_the_papers_formula():
-    # d = 1/(KV) sum |mean P of class a - mean P of class b| (facts.md, section 9)
+    # d = 1/(KV) sum |mean P of class a - mean P of class b| (docs/facts.md, Printed results)
     p, codes = draws(10, 5, 3, 0), np.array([0, 1] * 5)
     d = 0.0
     for node in range(5):

@@ -19,7 +19,7 @@ def connectomes():
     return (x + x.mT) / 2
 
 
-# facts.md 6.1: totals of the released model by K, frozen centres included
+# docs/facts.md, Models: totals of the released model by K, frozen centres included
 RELEASED = {
     (200, 2): 3_760_586,
     (200, 3): 3_762_834,
@@ -42,14 +42,14 @@ def test_released_parameter_counts(n_rois, n_clusters):
 
 
 def test_parameter_counts_of_the_named_models():
-    # facts.md sections 6.1 and 10; bnt is 1,144,848 + 2,000 + 1,608 + 29,026
+    # docs/facts.md, Models; bnt is 1,144,848 + 2,000 + 1,608 + 29,026
     assert count_parameters("bnt", 200) == 1_177_482
     assert count_parameters("bnt-released", 200) == 3_980_890
     assert count_parameters("bnt-released", 360) == 11_197_210
 
 
 def test_hidden_mlp_is_65_percent_of_the_released_parameters():
-    # facts.md A6
+    # docs/facts.md, Models
     with_mlp = count_parameters("bnt-released", 200)
     assert with_mlp - count_parameters("bnt-released", 200, hidden_mlp=False) == 2_601_088
 
@@ -219,7 +219,7 @@ def test_connectomes_of_another_size_are_refused():
 
 
 def test_concat_with_the_hidden_mlp_is_a_control_of_its_own():
-    # facts.md section 7: a fair ablation adds CONCAT + the MLP. 64 V^2 + V^2 + 32 + 1,056 parameters more.
+    # docs/facts.md, Printed results: a fair ablation adds CONCAT + the MLP. 64 V^2 + V^2 + 32 + 1,056 parameters more.
     plain, hidden = (count_parameters("bnt", 20, readout="concat", n_clusters=4, hidden_mlp=h) for h in (False, True))
     assert hidden - plain == 65 * 20**2 + 32 + 1056
     with pytest.raises(BadInput, match="not with 'mean'"):

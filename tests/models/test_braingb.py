@@ -17,7 +17,7 @@ def seeded():
     torch.manual_seed(0)
 
 
-# facts.md, section 10 and 6.5.
+# docs/facts.md, Models.
 @pytest.mark.parametrize(
     ("message", "n_rois", "expected"),
     [

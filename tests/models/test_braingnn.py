@@ -57,7 +57,7 @@ def loop_convolution(conv: RoiConv, z, adjacency, rois):
     return out + conv.bias
 
 
-# facts.md section 10, exact integers.
+# docs/facts.md, Models, exact integers.
 @pytest.mark.parametrize(("n_rois", "expected"), [(200, 93_282), (360, 141_922)])
 def test_parameter_count_is_that_of_the_published_model(n_rois, expected):
     assert count_parameters("braingnn", n_rois) == count_parameters("braingnn-released", n_rois) == expected
@@ -152,7 +152,7 @@ def test_features_of_pearson_correlations_are_their_fisher_z_with_a_zero_diagona
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_trains_it_at_its_own_rate(recipe):
-    # The published Adam 0.01 halved every 20 epochs, weight decay 5e-3, batch 100 (facts.md 6.6) is the released row's.
+    # docs/facts.md, Training: the released row has the published Adam 0.01 halved every 20 epochs, batches of 100.
     own, released = find_recipe(recipe, "braingnn"), find_recipe(recipe, "braingnn-released")
     assert (own.lr, own.mixup, own.reduction) == (1e-3, 0.0, "mean")
     assert (released.lr, released.halve_every, released.weight_decay, released.batch_size) == (1e-2, 20, 5e-3, 100)
@@ -245,7 +245,7 @@ def test_wrong_options_and_shapes_are_refused_in_a_sentence():
 
 
 def test_a_step_at_360_rois_and_batch_64_stays_below_two_gigabytes():
-    # The paper ran out of memory on a 48 GB card (facts.md 6.6). A fresh process, so that the peak is this step's.
+    # The paper ran out of memory on a 48 GB card (docs/facts.md, Training). A fresh process, so that the peak is this step's.
     code = """
 import resource, torch
 from bnt.models import create_model

@@ -14,7 +14,7 @@ def seeded():
     torch.manual_seed(0)
 
 
-# facts.md, section 10.
+# docs/facts.md, Models.
 @pytest.mark.parametrize(("n_rois", "expected"), [(200, 933_277), (360, 1_650_077)])
 def test_parameters_are_as_many_as_in_the_released_code(n_rois, expected):
     assert count_parameters("brainnetcnn", n_rois) == expected

@@ -18,7 +18,7 @@ def inputs(n: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(n, V, V, generator=generator), torch.randn(n, T, V, generator=generator)
 
 
-# facts.md section 10 and 6.9.
+# docs/facts.md, Models.
 @pytest.mark.parametrize(
     ("n_rois", "n_volumes", "expected"),
     [(200, 100, 13_321_182), (360, 512, 23_872_862), (116, 160, 7_825_758)],
@@ -28,7 +28,7 @@ def test_parameter_count_is_that_of_the_published_model(n_rois, n_volumes, expec
 
 
 def test_without_its_encoder_classifier_the_model_is_small():
-    # facts.md 6.9: "about 82k / 147k".
+    # docs/facts.md, Models: "about 82k / 147k".
     assert round(count_parameters("brainnetgnn", 200, encoder_classifier=False) / 1000) in (81, 82)
     assert round(count_parameters("brainnetgnn", 360, n_volumes=512, encoder_classifier=False) / 1000) == 147
 

@@ -19,7 +19,7 @@ def connectomes(n: int = 6, seed: int = 0) -> torch.Tensor:
     return (x + x.mT) / 2
 
 
-# facts.md section 10.
+# docs/facts.md, Models.
 @pytest.mark.parametrize(("n_rois", "expected"), [(200, 8_375), (360, 13_495)])
 def test_parameter_count_is_that_of_the_published_layers(n_rois, expected):
     assert count_parameters("dgm", n_rois) == expected

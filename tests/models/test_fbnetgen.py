@@ -27,7 +27,7 @@ def inputs(n: int = 4, v: int = V, t: int = T, seed: int = 0) -> tuple[torch.Ten
     return (x + x.mT) / 2, torch.randn(n, t, v, generator=generator)
 
 
-# facts.md section 10: GRU with window 4 at V = 200, CNN with window 8 and E = 8 at V = 360 and T = 512.
+# docs/facts.md, Models: GRU with window 4 at V = 200, CNN with window 8 and E = 8 at V = 360 and T = 512.
 @pytest.mark.parametrize(("hidden", "expected"), [(8, 554_654), (12, 554_674), (16, 554_694)])
 def test_parameter_count_with_gru(hidden, expected):
     assert count_parameters("fbnetgen", 200, hidden=hidden) == expected
@@ -124,7 +124,7 @@ def test_nodes_stay_different_and_hear_of_each_other_through_three_rounds_before
 @pytest.mark.parametrize("name", ["fbnetgen", "fbnetgen-released"])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_sparsity_weighs_the_same_against_the_cross_entropy_in_every_recipe(name, recipe):
-    # facts.md 6.4: about 4 against 22 in the released code; a mean over 64 subjects made it 12 times the cross-entropy.
+    # docs/facts.md, Training: about 4 against 22 in the released code; a mean over 64 subjects made it 12 times the cross-entropy.
     found = find_recipe(recipe, name)
     n, v = found.batch_size, 20
     x, series = inputs(n, v)
@@ -136,7 +136,7 @@ def test_sparsity_weighs_the_same_against_the_cross_entropy_in_every_recipe(name
 
 
 def test_512_volumes_are_read_by_the_cnn_whose_size_the_paper_prints():
-    assert count_parameters("fbnetgen", 360, n_volumes=512) == 1_181_738  # facts.md section 10
+    assert count_parameters("fbnetgen", 360, n_volumes=512) == 1_181_738  # docs/facts.md, Models
     assert count_parameters("fbnetgen", 200, n_volumes=511) == 554_694
     long = bnt.simulate_cohort(n_subjects=6, n_rois=14, n_sites=1, seed=0, n_volumes=520)
     short = bnt.simulate_cohort(n_subjects=6, n_rois=14, n_sites=1, seed=0, n_volumes=90)
@@ -174,7 +174,7 @@ def test_group_loss_leaves_out_a_class_that_the_batch_lacks():
 
 
 def test_auxiliary_loss_is_half_of_the_published_one():
-    # facts.md 6.4: 2 CE + group + 1e-4 |A|_1; the loop adds one CE.
+    # docs/facts.md, Training: 2 CE + group + 1e-4 |A|_1; the loop adds one CE.
     torch.manual_seed(5)
     x, series = inputs()
     model, target = create_model("fbnetgen", V).eval(), torch.eye(2).repeat(2, 1)
@@ -204,7 +204,7 @@ def test_gradients_reach_every_trainable_parameter_and_constant_rois_make_no_nan
 
 
 def test_fixed_and_released_message_passing_differ():
-    # facts.md T12.
+    # docs/facts.md, Models.
     torch.manual_seed(7)
     x, series = inputs()
     fixed, released = create_model("fbnetgen", V).eval(), create_model("fbnetgen-released", V).eval()

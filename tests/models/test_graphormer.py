@@ -22,7 +22,7 @@ def seeded():
     torch.manual_seed(0)
 
 
-# The paper prints 1.23 and 1.66 million; facts.md section 6.8 finds no exact configuration and asks for 2 %.
+# The paper prints 1.23 and 1.66 million; docs/facts.md, Models finds no exact configuration and asks for 2 %.
 @pytest.mark.parametrize(("n_rois", "printed"), [(200, 1.23e6), (360, 1.66e6)])
 def test_parameters_are_within_two_per_cent_of_the_paper(n_rois, printed):
     assert count_parameters("graphormer", n_rois) == pytest.approx(printed, rel=0.02)

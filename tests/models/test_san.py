@@ -27,7 +27,7 @@ def connectomes(b: int, v: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.stack([np.corrcoef(s) for s in series])).float()
 
 
-# facts.md, sections 6.7 and 10.
+# docs/facts.md, Models.
 @pytest.mark.parametrize(
     ("n_rois", "readout", "least", "most"),
     [(200, 57_612_002, 57.665e6, 57.705e6), (360, 186_645_602, 186.705e6, 186.745e6)],

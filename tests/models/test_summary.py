@@ -28,7 +28,7 @@ def test_the_summary_is_what_the_command_writes(tmp_path):
 
 
 def test_sizes_are_those_of_the_fact_sheet(table):
-    # facts.md section 10; the paper prints 15.6M for VanillaTF, a factor of ten too much.
+    # docs/facts.md, Models; the paper prints 15.6M for VanillaTF, a factor of ten too much.
     sizes = table.set_index("model")[["n_parameters_200", "n_parameters_360"]]
     assert sizes.loc["bnt-released"].tolist() == ["3980890", "11197210"]
     assert sizes.loc["vanilla"].tolist() == ["1564602", "3268602"]

@@ -11,7 +11,7 @@ from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
 from bnt.nn import list_readouts
 
-# facts.md 6.2, [RUN]
+# docs/facts.md, Models
 CONCAT = {
     (200, 1): 992_178,
     (200, 2): 1_564_602,
@@ -68,7 +68,7 @@ def test_readout_options_are_passed_on():
 
 
 def test_six_heads_cannot_divide_200():
-    # facts.md B5: a cell of the paper's own grid that cannot be run
+    # docs/facts.md, Training: a cell of the paper's own grid that cannot be run
     with pytest.raises(BadInput, match="n_heads is 6, which does not divide the width 200"):
         create_model("vanilla", 200, n_heads=6)
 

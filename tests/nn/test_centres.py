@@ -34,7 +34,7 @@ def test_equals_the_textbook_recursion(k, more, seed):
 
 
 def test_released_first_centre_keeps_the_length_it_was_drawn_with():
-    # facts.md B1: norm about sqrt(2V / (K + V)) = 1.155 at K = 100, V = 200.
+    # docs/facts.md, Models: norm about sqrt(2V / (K + V)) = 1.155 at K = 100, V = 200.
     norms = []
     for seed in range(20):
         torch.manual_seed(seed)

@@ -38,7 +38,7 @@ def test_identity_is_one_hot_beside_the_profile(connectomes):
 
 
 def test_learned_identity_is_the_released_width_and_trained():
-    # facts.md B9: a learned matrix of width 360 beside the profile
+    # docs/facts.md, Models: a learned matrix of width 360 beside the profile
     features = NodeFeatures("learned-identity", 200, n_heads=4)
     assert features.width == 560
     features(torch.zeros(2, 200, 200)).sum().backward()

@@ -7,7 +7,7 @@ import pandas as pd
 
 from bnt.cohort import Cohort
 
-# facts.md section 2.1: subjects per SITE_ID (ASD / control) of the 1,009.
+# docs/facts.md, Data: subjects per SITE_ID (ASD / control) of the 1,009.
 ABIDE_COUNTS = {
     "CALTECH": (19, 18),
     "CMU": (14, 13),
@@ -42,7 +42,7 @@ def cohort_of(sites, labels, groups=None, **columns) -> Cohort:
 
 
 def abide_like() -> Cohort:
-    """The 1,009 of ABIDE: their sites and diagnoses, as facts.md counts them."""
+    """The 1,009 of ABIDE: their sites and diagnoses, as docs/facts.md (Data) counts them."""
     sites, labels = [], []
     for site, (asd, control) in ABIDE_COUNTS.items():
         sites += [site] * (asd + control)

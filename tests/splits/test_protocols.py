@@ -96,14 +96,14 @@ def test_classes_are_within_one_of_their_quota_when_all_strata_are_tiny():
 
 
 def test_paper_sizes_on_abide(abide):
-    # facts.md section 3: 706 / 100 / 203 of the 1,009.
+    # docs/facts.md, Splits: 706 / 100 / 203 of the 1,009.
     splits = list(bnt.SiteStratifiedSplit(n_splits=20, seed=0).split(abide, "diagnosis"))
     assert {tuple(len(p) for p in parts) for parts in splits} == {(706, 100, 203)}
     assert len({train.tobytes() for train, _, _ in splits}) == 20
 
 
 def test_paper_sizes_on_abcd():
-    # facts.md section 3: 5530 / 790 / 1581 of 7,901.
+    # docs/facts.md, Splits: 5530 / 790 / 1581 of 7,901.
     n = 7901
     cohort = cohort_of([f"s{i % 21}" for i in range(n)], np.arange(n) // 21 % 2)
     parts = next(SiteStratifiedSplit().split(cohort, "diagnosis"))
@@ -119,7 +119,7 @@ def test_split_k_does_not_depend_on_how_many_are_asked_for(abide):
 
 @pytest.mark.parametrize(("fraction", "size"), [(0.1, 70), (0.5, 353), (0.9, 635)])
 def test_learning_curves_thin_the_training_part_only(abide, fraction, size):
-    # facts.md section 3: 70, 353 and 635 training subjects.
+    # docs/facts.md, Splits: 70, 353 and 635 training subjects.
     full = next(SiteStratifiedSplit(seed=3).split(abide, "diagnosis"))
     thin = next(SiteStratifiedSplit(seed=3, train_fraction=fraction).split(abide, "diagnosis"))
     assert len(thin[0]) == size
@@ -157,7 +157,7 @@ def test_a_relative_at_another_site_is_left_out_of_training():
 
 
 def test_released_splitter_fixes_the_training_set_and_swaps_the_others(abide):
-    # facts.md section 3: 706 / 203 ("val") / 100 ("test"), the same 706 in every repeat.
+    # docs/facts.md, Splits: 706 / 203 ("val") / 100 ("test"), the same 706 in every repeat.
     from sklearn.model_selection import StratifiedShuffleSplit
 
     splits = list(ReleasedSplit(n_splits=3).split(abide, "diagnosis"))
@@ -171,7 +171,7 @@ def test_released_splitter_fixes_the_training_set_and_swaps_the_others(abide):
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_released_splitter_draws_the_authors_subjects(abide, seed, fraction):
-    # facts.md section 3, written out: the second stage has no seed of its own and draws from numpy's global state,
+    # docs/facts.md, Splits, written out: the second stage has no seed of its own and draws from numpy's global state,
     # in the order in which the first stage left the subjects; what it calls train is the test part.
     from sklearn.model_selection import StratifiedShuffleSplit
 
@@ -225,7 +225,7 @@ def test_a_seed_that_numpy_cannot_take_is_refused(abide):
 
 
 def test_released_learning_curve_sizes(abide):
-    # facts.md section 3: with half of the training set, 353 / 201 / 100 as realised (swapped).
+    # docs/facts.md, Splits: with half of the training set, 353 / 201 / 100 as realised (swapped).
     assert [len(p) for p in next(ReleasedSplit(train_fraction=0.5).split(abide, "diagnosis"))] == [353, 201, 100]
 
 

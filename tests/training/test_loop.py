@@ -98,7 +98,7 @@ def test_series_windows_are_standardised_and_the_first_in_order(small_cohort, sp
 
 
 def test_every_step_of_recipe_released_has_the_authors_rate(monkeypatch):
-    # facts.md section 4: lr(s) = 1e-5 + 9e-5 (1 + cos(pi s / S)) / 2, s = 1, 2, ..., S = epochs x ceil(706 / 16).
+    # docs/facts.md, Training: lr(s) = 1e-5 + 9e-5 (1 + cos(pi s / S)) / 2, s = 1, 2, ..., S = epochs x ceil(706 / 16).
     n, seen = 706, []
     y = np.arange(n) % 2
     edges = np.random.default_rng(0).uniform(-1, 1, size=(n, 1)).astype(np.float32)

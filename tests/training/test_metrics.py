@@ -66,7 +66,7 @@ def test_binary_metrics_equal_scikit_learn(seed, n):
     assert found["specificity"] == pytest.approx(sk.recall_score(1 - y, 1 - called, zero_division=0))
     assert found["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(y, called))
     assert found["brier"] == pytest.approx(sk.brier_score_loss(y, p))
-    share = y.mean()  # facts.md T11
+    share = y.mean()  # docs/facts.md, Training
     weighted = share * found["sensitivity"] + (1 - share) * found["specificity"]
     assert found["accuracy"] == pytest.approx(weighted, abs=1e-9)
 

@@ -19,14 +19,14 @@ from bnt.training._recipe import RECIPES, Recipe, find_recipe
 
 
 def test_schedule_starts_just_below_lr_and_ends_exactly_at_lr_end():
-    # facts.md T9: all recipes but ``released`` count real steps.
+    # docs/facts.md, Training: all recipes but ``released`` count real steps.
     assert 0.999e-4 < learning_rate(1, 8800, 1e-4, 1e-5) < 1e-4
     assert learning_rate(8800, 8800, 1e-4, 1e-5) == pytest.approx(1e-5, rel=1e-12)
 
 
 @pytest.mark.parametrize(("n", "planned", "made"), [(706, 9000, 8800), (704, 8800, 8800), (705, 9000, 8800)])
 def test_recipe_released_plans_the_batches_that_it_drops(n, planned, made):
-    # facts.md B7 and section 4: S = 200 ceil(n / 16) steps are planned, 200 floor(n / 16) are made.
+    # docs/facts.md, Training: S = 200 ceil(n / 16) steps are planned, 200 floor(n / 16) are made.
     released = RECIPES["released"]
     assert released.epochs * released.steps_per_epoch(n) == made
     assert released.planned_steps(n, 0) == planned
@@ -104,7 +104,7 @@ def test_recipe_paper_is_what_the_paper_prints():
 
 
 def test_recipe_released_is_what_the_code_does():
-    released = RECIPES["released"]  # facts.md section 4
+    released = RECIPES["released"]  # docs/facts.md, Training
     assert (released.epochs, released.batch_size, released.mixup, released.reduction) == (200, 16, 1.0, "sum")
     assert (released.lr, released.lr_end, released.select, released.drop_last) == (1e-4, 1e-5, "last", True)
 
@@ -168,7 +168,7 @@ def test_halved_rate_follows_the_published_step_schedule():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_models_keep_their_published_rates_in_every_recipe(recipe):
-    # facts.md 6.9 and 6.10
+    # docs/facts.md, Training
     gnn, dgm = find_recipe(recipe, "brainnetgnn"), find_recipe(recipe, "dgm")
     assert (gnn.lr, gnn.mixup, gnn.reduction) == (5e-4, 0.0, "mean")
     assert (dgm.lr, dgm.mixup, dgm.reduction) == (1e-2, 0.0, "mean")
