@@ -245,7 +245,7 @@ def test_wrong_options_and_shapes_are_refused_in_a_sentence():
 
 
 def test_a_step_at_360_rois_and_batch_64_stays_below_two_gigabytes():
-    # The paper ran out of memory on a 48 GB card (docs/facts.md, Training). A fresh process, so that the peak is this step's.
+    # docs/facts.md, Models: the paper ran out of 48 GB. A fresh process, so that the peak is this step's.
     code = """
 import resource, torch
 from bnt.models import create_model

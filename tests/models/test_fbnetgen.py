@@ -124,7 +124,7 @@ def test_nodes_stay_different_and_hear_of_each_other_through_three_rounds_before
 @pytest.mark.parametrize("name", ["fbnetgen", "fbnetgen-released"])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_sparsity_weighs_the_same_against_the_cross_entropy_in_every_recipe(name, recipe):
-    # docs/facts.md, Training: about 4 against 22 in the released code; a mean over 64 subjects made it 12 times the cross-entropy.
+    # docs/facts.md, Training: about 4 against 22 in the released code; a mean over 64 subjects gave a ratio of 12.
     found = find_recipe(recipe, name)
     n, v = found.batch_size, 20
     x, series = inputs(n, v)
