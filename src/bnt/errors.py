@@ -1,4 +1,4 @@
-"""The one exception for input that a person can mend, and how other errors are told."""
+"""The one exception for input that a person can fix, and how other errors are told."""
 
 from traceback import extract_tb
 
@@ -6,9 +6,26 @@ from traceback import extract_tb
 class BadInput(ValueError):
     """What was given cannot be used.
 
-    The message is one sentence that names the file or subject, says what was found
-    and what to do. The command line prints it and exits with code 2.
+    The message is one sentence that names the file, the subject or the parameter, says what was found and what to do.
+    The command line prints it, adds the option of ``parameter``, and exits with code 2.
+
+    Parameters
+    ----------
+    message : str
+    parameter : str
+        The parameter to change, where it is one: ``n_splits`` is then shown as ``--splits``.
+
+    Examples
+    --------
+    >>> from bnt.errors import BadInput
+    >>> error = BadInput("n_splits is 0: ask for at least 1.", parameter="n_splits")
+    >>> error.parameter
+    'n_splits'
     """
+
+    def __init__(self, message: str, parameter: str = "") -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 def in_one_line(error: BaseException, besides: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The ``bnt`` command: finds the command's module, imports only that, and turns errors into sentences."""
+"""The ``bnt`` command: imports the module of one command only, and turns errors into sentences."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ import sys
 import warnings
 from difflib import get_close_matches
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bnt.errors import BadInput
 
 COMMANDS = {
     "simulate": "make a multi-site cohort with planted modules, site shifts and a known class effect",
     "fetch": "make a cohort from a public data set (ABIDE), through nilearn",
     "import": "make a cohort from XCP-D or C-PAC derivatives, CIFTI files or tables",
-    "info": "what a careful researcher wants to know about a cohort before training",
+    "info": "check a cohort before training: classes, sites, motion, duplicates",
     "select": "make a cohort of some subjects of another",
     "split": "make, check and save splits as a table of subjects",
-    "train": "one run: train, select on validation, test once",
-    "compare": "a fair comparison of models on shared splits, with statistics",
-    "tune": "search a model's settings inside the training part: the paper's grid, or freely",
-    "reproduce": "a table or figure of the paper, the printed numbers beside ours",
-    "predict": "probabilities for new subjects from a finished run",
-    "explain": "what a run saw: attention by network, cluster assignments, edge attributions",
-    "report": "one self-contained HTML page about a run or a study",
-    "models": "the models there are",
-    "theory": "the paper's theorems, checked",
-    "bench": "how fast it is here: data, connectivity, train, models",
+    "train": "train one model, select on validation, test once",
+    "compare": "compare models on the same splits, with statistics",
+    "tune": "search a model's settings inside the training part",
+    "reproduce": "make a table or figure of the paper, the printed numbers beside ours",
+    "predict": "predict new subjects with a finished run",
+    "explain": "explain a run: attention by network, cluster assignments, edge attributions",
+    "report": "write one self-contained HTML page about a run or a study",
+    "models": "list models, or show the options of one",
+    "theory": "check the paper's theorems",
+    "bench": "measure speed and memory here: data, connectivity, train, models",
 }
 
-_GO_ON = {
-    "train": "give the same command with --resume to go on from the last finished epoch",
-    "compare": "give the same command again to go on",
-    "tune": "give the same command again to go on",
-    "reproduce": "give the same command again to go on",
+_RESUME = {
+    "train": "repeat the command with --resume to continue from the last finished epoch",
+    "compare": "repeat the command to resume",
+    "tune": "repeat the command to resume",
+    "reproduce": "repeat the command to resume",
 }
 
 _HELP_FOOT = """
@@ -60,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}."
-        print(f"bnt: there is no command {name!r}{hint}", file=sys.stderr)
+        hint = f"; did you mean {near[0]!r}?" if near else f": choose one of {', '.join(COMMANDS)}."
+        print(f"bnt: unknown command {name!r}{hint}", file=sys.stderr)
         return 2
     return run_command(name, rest)
 
@@ -69,6 +73,22 @@ def main(arguments: list[str] | None = None) -> int:
 def _sentence(message: Warning | str, *_: object, **__: object) -> str:
     """Return a warning as a line for a person, without the source code that caused it."""
     return f"warning: {message}\n"
+
+
+def with_flag(error: BadInput, options: type) -> str:
+    """Return an error's sentence, and in brackets the option of the parameter that it is about.
+
+    ``n_splits`` of the library is ``--splits`` here; a parameter that the command does not have is left out.
+    """
+    from bnt.cli._parsing import flags
+
+    known = flags(options)
+    words = (error.parameter, error.parameter.removeprefix("n_"))
+    flag = next((f"--{word}" for word in (w.replace("_", "-") for w in words) if word in known), "")
+    sentence = str(error)
+    if not flag or flag in sentence:
+        return sentence
+    return f"{sentence.rstrip('.')} ({flag})."
 
 
 def run_command(name: str, rest: list[str]) -> int:
@@ -82,10 +102,10 @@ def run_command(name: str, rest: list[str]) -> int:
     try:
         return int(module.run(parse(module.Options, name, module.__doc__, rest)) or 0)
     except BadInput as error:
-        print(f"bnt {name}: {error}", file=sys.stderr)
+        print(f"bnt {name}: {with_flag(error, module.Options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"bnt {name}: interrupted; {_GO_ON.get(name, 'nothing half-written is left')}.", file=sys.stderr)
+        print(f"bnt {name}: interrupted; {_RESUME.get(name, 'no partial file is left')}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         sys.stderr.close()

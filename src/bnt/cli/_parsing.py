@@ -1,4 +1,4 @@
-"""The command as it was typed, to be kept beside what it made."""
+"""From the words of a command to its options: parsing, errors in one sentence, and the command as it was typed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import shlex
 import tomllib
 from collections import Counter
 from contextlib import redirect_stderr
-from dataclasses import fields
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import tyro
 
@@ -82,14 +82,22 @@ def parse(options: type[T], command: str, description: str | None, words: list[s
         raise BadInput(f"{_sentence(said.getvalue())}; bnt {command} --help shows all options.") from None
 
 
+def flags(options: type) -> list[str]:
+    """Return the names of a command's options without their dashes, those of its groups included."""
+    found: list[str] = []
+    for name, kind in get_type_hints(options).items():
+        found += flags(kind) if is_dataclass(kind) and isinstance(kind, type) else [name.replace("_", "-")]
+    return found
+
+
 def _check_names(options: type, words: list[str]) -> None:
-    names = [field.name.replace("_", "-") for field in fields(options)]
+    names = flags(options)
     known = ["--help", *(f"--{name}" for name in names), *(f"--no-{name}" for name in names)]
     given = [word.split("=")[0].replace("_", "-") for word in words if word.startswith("--") and word != "--"]
     for name in given:
         if name not in known:
             near = get_close_matches(name[2:], names, n=1, cutoff=0.7)
-            raise BadInput(f"there is no option {name}; {f'did you mean --{near[0]}?' if near else 'see --help.'}")
+            raise BadInput(f"unknown option {name}; {f'did you mean --{near[0]}?' if near else 'see --help.'}")
     for name, count in Counter(given).items():
         if count > 1:
             raise BadInput(f"{name} is given {count} times; give it once, with all its values after it.")
