@@ -6,49 +6,50 @@ The connectomes are random correlations of low rank: quick to make, and of the r
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
+import pandas as pd
 
-    from bnt.cli._bench_command import Options
+from bnt._progress import say
+from bnt.bench._settings import BenchSettings, peak_memory
+from bnt.cohort import CohortWriter, flat, load_cohort
+from bnt.errors import BadInput
 
 SUBJECTS, ROIS = 7901, 360  # ABCD in the paper
 BATCH, BATCHES = 64, 40
 RANK = 24
 
 
-def run(options: Options) -> list[dict[str, Any]]:
-    """Return one row a store (float32, float16): seconds, memory, file sizes, rounding error."""
-    import shutil
-    import tempfile
-
-    from bnt._progress import say
-    from bnt.errors import BadInput
-
-    subjects, rois = options.subjects or SUBJECTS, options.rois or ROIS
+def run(settings: BenchSettings) -> list[dict[str, Any]]:
+    """Return one row per store (float32, float16): seconds, memory, file sizes, rounding error."""
+    subjects, rois = settings.subjects or SUBJECTS, settings.rois or ROIS
     if subjects < 2 or rois < 2:
-        raise BadInput(f"{subjects} subjects of {rois} ROIs are asked for: give two or more of both.")
-    place = Path(options.folder or tempfile.gettempdir())
+        raise BadInput(f"subjects is {subjects} and rois is {rois}: give two or more of both.")
+    place = Path(settings.folder or tempfile.gettempdir())
     if not place.is_dir():
-        raise BadInput(f"There is no folder {place} for temporary files: choose one that exists.")
+        raise BadInput(f"Folder {place} for temporary files does not exist: choose another.", parameter="folder")
     needed = subjects * rois * (rois - 1) // 2 * 6
     if shutil.disk_usage(place).free < 1.2 * needed:
-        raise BadInput(f"{place} has no room for {needed / 1e9:.1f} GB of temporary files: choose another --folder.")
+        raise BadInput(f"{place} has no room for {needed / 1e9:.1f} GB of temporary files.", parameter="folder")
     rows = []
     with tempfile.TemporaryDirectory(prefix="bnt-bench-", dir=place) as folder:
         for dtype in ("float32", "float16"):
             path = f"{folder}/{dtype}"
             say(f"{dtype}: writing {subjects} subjects of {rois} ROIs")
             source = "" if dtype == "float32" else f"{folder}/float32"
-            write = _phase("write", path, subjects, rois, dtype, source, threads=options.threads)
-            opened = [_phase("open", path, threads=options.threads) for _ in range(max(1, options.repeats))]
+            write = _phase("write", path, subjects, rois, dtype, source, threads=settings.threads)
+            opened = [_phase("open", path, threads=settings.threads) for _ in range(max(1, settings.repeats))]
             say(f"{dtype}: reading")
-            read = _phase("read", path, threads=options.threads)
-            square = _phase("square", path, threads=options.threads)
+            read = _phase("read", path, threads=settings.threads)
+            square = _phase("square", path, threads=settings.threads)
             rows.append(
                 {
                     "store": dtype,
@@ -72,9 +73,6 @@ def run(options: Options) -> list[dict[str, Any]]:
 
 def _phase(*arguments: Any, threads: int) -> dict[str, Any]:
     """Run one phase in a fresh process and return what it measured."""
-    import os
-    import subprocess
-
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "bnt.bench._data", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -84,25 +82,8 @@ def _phase(*arguments: Any, threads: int) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def peak_memory() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    status = Path("/proc/self/status")
-    if status.is_file():  # ru_maxrss of a child may count its parent's memory at the fork; this does not
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) / 1024
-    import resource
-
-    unit = 1024**2 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
 def random_connectomes(rng: np.random.Generator, subjects: int, rois: int) -> np.ndarray:
     """Return (subjects, V(V-1)/2) correlations of ROIs described by a few random numbers each."""
-    import numpy as np
-
-    from bnt.cohort import flat
-
     x = rng.standard_normal((subjects, rois, RANK), dtype=np.float32)
     x += 0.5 * x[:, :1]  # a common part: correlations are positive on average, as in the brain
     x /= np.linalg.norm(x, axis=2, keepdims=True)
@@ -111,11 +92,6 @@ def random_connectomes(rng: np.random.Generator, subjects: int, rois: int) -> np
 
 def write_store(path: str, subjects: int, rois: int, dtype: str, source: str) -> dict[str, float]:
     """Write a store, or copy one to another precision, and return how long it took."""
-    import numpy as np
-    import pandas as pd
-
-    from bnt.cohort import CohortWriter, load_cohort
-
     started = time.perf_counter()
     if source:
         load_cohort(source).save(path, dtype=dtype)
@@ -143,8 +119,6 @@ def write_store(path: str, subjects: int, rois: int, dtype: str, source: str) ->
 
 def open_store(path: str) -> dict[str, float]:
     """Open a store; the libraries are imported before the clock starts."""
-    from bnt.cohort import load_cohort
-
     started = time.perf_counter()
     load_cohort(path)
     return {"seconds": time.perf_counter() - started, "memory": peak_memory()}
@@ -152,10 +126,6 @@ def open_store(path: str) -> dict[str, float]:
 
 def read_store(path: str, square: bool) -> dict[str, float]:
     """Read random batches twice and time the second pass, when the files are in the system's cache."""
-    import numpy as np
-
-    from bnt.cohort import load_cohort
-
     cohort = load_cohort(path)
     rng = np.random.default_rng(1)
     batches = [rng.choice(len(cohort), size=min(BATCH, len(cohort)), replace=False) for _ in range(BATCHES)]

@@ -14,10 +14,15 @@ import sys
 import time
 from collections.abc import Iterable
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bnt.cli._bench_command import Options
+import torch
+import torch.nn.functional as F
+
+from bnt._progress import say
+from bnt.bench._settings import BenchSettings, peak_memory
+from bnt.errors import BadInput
+from bnt.models import create_model, find_entry, list_models, model_options
 
 ROIS, BATCHES = (200, 360), (16, 64)
 MOST_ROUNDS, SECONDS = 9, 20.0  # quick models get more rounds than were asked for, up to these
@@ -25,15 +30,15 @@ VOLUMES = 100
 YARDSTICK = "bnt"
 
 
-def run(options: Options) -> list[dict[str, Any]]:
-    """Return one row a model, number of ROIs and batch size.
+def run(settings: BenchSettings) -> list[dict[str, Any]]:
+    """Return one row per model, number of ROIs and batch size.
 
-    ``options.rois`` and ``options.subjects`` set one number of ROIs and one batch size, ``options.models`` the models.
+    ``rois``, ``subjects`` and ``models`` of the settings choose the number of ROIs, the batch size and the models.
     """
-    names = chosen_models(getattr(options, "models", ()))
-    rois = ROIS if options.rois is None else (options.rois,)
-    batches = BATCHES if options.subjects is None else (options.subjects,)
-    return [row for v in rois for b in batches for row in compare(names, v, b, options.threads, options.repeats)]
+    names = chosen_models(settings.models)
+    rois = ROIS if settings.rois is None else (settings.rois,)
+    batches = BATCHES if settings.subjects is None else (settings.subjects,)
+    return [row for v in rois for b in batches for row in compare(names, v, b, settings.threads, settings.repeats)]
 
 
 def chosen_models(asked: Iterable[str] = ()) -> list[str]:
@@ -41,9 +46,6 @@ def chosen_models(asked: Iterable[str] = ()) -> list[str]:
 
     The variants ending in -released do the same work but for ``bnt-released``, which has a hidden layer of its own.
     """
-    from bnt.errors import BadInput
-    from bnt.models import find_entry, list_models
-
     names = list(asked) or [
         n for n in list_models(family="network") if n == "bnt-released" or not n.endswith("-released")
     ]
@@ -55,9 +57,6 @@ def chosen_models(asked: Iterable[str] = ()) -> list[str]:
 
 def compare(names: list[str], n_rois: int, batch: int, threads: int, repeats: int) -> list[dict[str, Any]]:
     """Measure some models at one size, each in turns with the first of them."""
-    from bnt._progress import say
-    from bnt.errors import BadInput
-
     if batch < 2 or repeats < 1:
         raise BadInput(
             f"A batch of {batch} and {repeats} repeats are asked for: give 2 subjects or more, and 1 repeat."
@@ -158,36 +157,15 @@ class Worker:
         return self._ask("state")
 
 
-def peak_mb() -> float:
-    """Return the largest resident memory of this process so far.
-
-    Linux keeps it a process image; ``ru_maxrss`` would include what the parent held when it started this process.
-    """
-    try:
-        with open("/proc/self/status") as status:
-            line = next(line for line in status if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    except (OSError, StopIteration):
-        import resource
-
-        scale = 1024**2 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
-
-
 def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
     """Hold one model and answer questions from standard input, one line each, until it closes."""
-    import torch
-    import torch.nn.functional as F
-
-    from bnt.models import create_model, find_entry, model_options
-
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     small = torch.nn.Linear(1, 1)  # what torch loads for a first step is not the model's
     first = torch.optim.Adam(small.parameters(), fused=True)
     small(torch.ones(1, 1)).sum().backward()
     first.step()
-    baseline = peak_mb()
+    baseline = peak_memory()
 
     options = {"n_volumes": VOLUMES} if "n_volumes" in model_options(name) else {}
     model = create_model(name, n_rois, 2, **options)
@@ -220,14 +198,12 @@ def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
             answer = {"seconds": step()}
         else:
             parameters = sum(p.numel() for p in model.parameters())
-            answer = {"peak": peak_mb(), "baseline": baseline, "parameters": parameters}
+            answer = {"peak": peak_memory(), "baseline": baseline, "parameters": parameters}
         print(json.dumps(answer), flush=True)
 
 
 def main() -> None:
     """Serve the model that the arguments name; one that cannot be made is refused in a sentence."""
-    from bnt.errors import BadInput
-
     try:
         serve(sys.argv[1], *map(int, sys.argv[2:5]))
     except BadInput as error:

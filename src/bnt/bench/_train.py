@@ -13,10 +13,22 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from bnt.bench._settings import BenchSettings, peak_memory
+from bnt.cohort import Cohort, CohortWriter, load_cohort
+from bnt.cohort._triangle import n_edges
+from bnt.models import create_model
+from bnt.training import find_recipe
+from bnt.training._batches import Batches
+from bnt.training._loop import fit
+from bnt.training._task import task_for
 
 N_HEADS, FFN, DROPOUT, N_LAYERS, N_CLUSTERS = 4, 1024, 0.1, 2, 100
 
@@ -72,9 +84,6 @@ def copy_weights(source: nn.Module, target: ReleasedStep) -> None:
     target.load_state_dict(renamed)
 
 
-if TYPE_CHECKING:
-    from bnt.cli._bench_command import Options
-
 BATCH, STEPS = 16, 6
 
 
@@ -101,8 +110,6 @@ def best_times(actions: Mapping[str, Callable[[], object]], repeats: int) -> dic
 
 def sgemm_peak(repeats: int) -> float:
     """Return the GFLOP/s of a large float32 product with the threads in force."""
-    import torch
-
     a = torch.randn(2048, 2048)
     b = torch.randn(2048, 2048)
     return 2 * 2048**3 / 1e9 / best_times({"gemm": lambda: torch.mm(a, b)}, max(repeats, 5))["gemm"]
@@ -110,8 +117,6 @@ def sgemm_peak(repeats: int) -> float:
 
 def step_action(model: Any, x: Any, target: Any, fused: bool) -> Callable[[], None]:
     """Return a training step: forward, summed cross-entropy, backward, Adam."""
-    import torch
-
     optimiser = torch.optim.Adam(
         [p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=1e-4, fused=fused or None
     )
@@ -130,9 +135,6 @@ def step_action(model: Any, x: Any, target: Any, fused: bool) -> Callable[[], No
 
 def released_epoch(model: Any, sets: list[Any], batch: int) -> Callable[[], None]:
     """Return an epoch as the released code makes it: DataLoader, mixup, both evaluations with gradients on."""
-    import torch
-    from torch.utils.data import DataLoader
-
     train, val, test = sets
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, weight_decay=1e-4)
 
@@ -156,12 +158,6 @@ def released_epoch(model: Any, sets: list[Any], batch: int) -> Callable[[], None
 
 def our_epoch(cohort: Any, parts: list[Any], batch: int) -> Callable[[], None]:
     """Return one epoch of our loop with the ``released`` recipe, validation scored."""
-    from bnt.models import create_model
-    from bnt.training import find_recipe
-    from bnt.training._batches import Batches
-    from bnt.training._loop import fit
-    from bnt.training._task import task_for
-
     y = cohort.labels("diagnosis")
     task = task_for(y)
     train, val = (Batches(cohort, rows, task.targets(y[rows])) for rows in parts[:2])
@@ -176,12 +172,6 @@ def our_epoch(cohort: Any, parts: list[Any], batch: int) -> Callable[[], None]:
 
 def random_cohort(n_subjects: int, n_rois: int, seed: int = 0) -> Any:
     """Return a cohort of random correlations, for timing only."""
-    import numpy as np
-    import pandas as pd
-
-    from bnt.cohort import Cohort
-    from bnt.cohort._triangle import n_edges
-
     rng = np.random.default_rng(seed)
     edges = np.tanh(0.3 * rng.standard_normal((n_subjects, n_edges(n_rois)), dtype=np.float32))
     table = pd.DataFrame(
@@ -190,20 +180,14 @@ def random_cohort(n_subjects: int, n_rois: int, seed: int = 0) -> Any:
     return Cohort(edges, table)
 
 
-def run(options: Options) -> list[dict[str, Any]]:
+def run(settings: BenchSettings) -> list[dict[str, Any]]:
     """Measure a step, an epoch and the memory of streamed training."""
-    import numpy as np
-    import torch
-    from torch.utils.data import TensorDataset
-
-    from bnt.models import create_model
-
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(settings.threads)
     torch.manual_seed(0)
-    v = options.rois or 200
-    n = options.subjects or 1009
+    v = settings.rois or 200
+    n = settings.subjects or 1009
     clusters = min(100, v)
-    peak = sgemm_peak(options.repeats)
+    peak = sgemm_peak(settings.repeats)
     x = torch.randn(BATCH, v, v)
     x = x + x.mT
     target = torch.eye(2)[torch.arange(BATCH) % 2]
@@ -213,7 +197,7 @@ def run(options: Options) -> list[dict[str, Any]]:
             "released step": step_action(ReleasedStep(v, n_clusters=clusters), x, target, fused=False),
             "our step": step_action(ours, x, target, fused=True),
         },
-        max(options.repeats, STEPS),
+        max(settings.repeats, STEPS),
     )
     cohort = random_cohort(n, v)
     order = np.random.default_rng(0).permutation(n)
@@ -227,7 +211,7 @@ def run(options: Options) -> list[dict[str, Any]]:
             "released epoch": released_epoch(ReleasedStep(v, n_clusters=clusters), sets, BATCH),
             "our epoch": our_epoch(cohort, parts, BATCH),
         },
-        options.repeats,
+        settings.repeats,
     )
     gflop = step_gflop(v, BATCH, clusters)
     rows = []
@@ -240,16 +224,16 @@ def run(options: Options) -> list[dict[str, Any]]:
                 "what": name,
                 "V": v,
                 "batch": BATCH,
-                "threads": options.threads,
+                "threads": settings.threads,
                 "seconds": seconds,
                 "times faster": base / seconds,
                 "GFLOP/s": work / seconds,
                 "of sgemm peak": work / seconds / peak,
             }
         )
-    rows.append({"what": "sgemm peak", "threads": options.threads, "GFLOP/s": peak, "of sgemm peak": 1.0})
-    if options.subjects is None:
-        rows.append(streamed_memory(options.folder))
+    rows.append({"what": "sgemm peak", "threads": settings.threads, "GFLOP/s": peak, "of sgemm peak": 1.0})
+    if settings.subjects is None:
+        rows.append(streamed_memory(settings.folder))
     return rows
 
 
@@ -271,18 +255,6 @@ def streamed_memory(folder: Path | None) -> dict[str, Any]:
 
 def large_run(folder: str, n_subjects: int = 7901, n_rois: int = 360, n_steps: int = 8) -> None:
     """Write a store of that size, train ``n_steps`` steps from it, and print peak memory (MB) and seconds a step."""
-    import resource
-
-    import numpy as np
-    import pandas as pd
-    import torch
-
-    from bnt.cohort import CohortWriter, load_cohort
-    from bnt.cohort._triangle import n_edges
-    from bnt.models import create_model
-    from bnt.training._batches import Batches
-    from bnt.training._task import task_for
-
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     with CohortWriter(Path(folder) / "cohort", n_rois) as writer:
@@ -307,4 +279,4 @@ def large_run(folder: str, n_subjects: int = 7901, n_rois: int = 360, n_steps: i
         loss.backward()
         optimiser.step()
     seconds = (time.perf_counter() - started) / n_steps
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, seconds)
+    print(peak_memory(), seconds)

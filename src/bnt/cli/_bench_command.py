@@ -1,17 +1,17 @@
-"""Measure how fast it is here: reading cohorts, connectivity, training, models.
+"""Measure speed and memory on this machine: reading cohorts, connectivity, training, models.
 
-Each benchmark prints a table; --csv keeps it. Nothing is asserted: the numbers are those of this machine, now.
+Each benchmark prints a table; --csv also writes it. Nothing is asserted: the numbers are those of this machine, now.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-BENCHMARKS = ("data", "connectivity", "train", "models")
+from bnt.bench._settings import BENCHMARKS, BenchSettings
 
 
 @dataclass(frozen=True)
@@ -20,52 +20,33 @@ class Options:
 
     what: tyro.conf.Positional[Literal["data", "connectivity", "train", "models", "all"]] = "all"
     """Which benchmark."""
-    cohort: Path | None = None
-    """A cohort with time series to measure on; simulated if not given."""
-    subjects: int | None = None
-    """Number of subjects; each benchmark has its own default (data: 7901)."""
-    rois: int | None = None
-    """Number of ROIs; each benchmark has its own default (data: 360)."""
-    models: tuple[str, ...] = ()
-    """Models to measure (models); all networks if not given."""
-    threads: int = 1
-    """CPU threads, the same for all sides."""
-    repeats: int = 3
-    """How often each side is timed, in turns; the best counts."""
-    folder: Path | None = None
-    """Where to put temporary files; the system's folder for them if not given."""
+    settings: Annotated[BenchSettings, tyro.conf.arg(name="")] = BenchSettings()
     csv: Path | None = None
-    """Table to write; with several benchmarks its name is added to the file's."""
+    """Table to write; with several benchmarks, their names are added to the file's."""
 
 
 def run(options: Options) -> None:
-    """Run the benchmarks asked for and print their tables."""
-    from importlib import import_module
-    from importlib.util import find_spec
+    """Run the benchmarks and print their tables."""
+    import pandas as pd
 
     from bnt._progress import say
+    from bnt.bench._settings import run_benchmark
+    from bnt.cohort._files import write_atomic
     from bnt.errors import BadInput
 
-    there = [name for name in BENCHMARKS if find_spec(f"bnt.bench._{name}") is not None]
-    wanted = there if options.what == "all" else [options.what]
-    for name in wanted:
-        if name not in there:
-            raise BadInput(f"There is no benchmark {name!r} in this version: choose one of {', '.join(there)}.")
-    for name in wanted:
+    names = BENCHMARKS if options.what == "all" else (options.what,)
+    for name in names:
         say(f"Benchmark: {name}")
-        rows = import_module(f"bnt.bench._{name}").run(options)
+        rows = run_benchmark(name, options.settings)
         print_table(rows)
         if options.csv is not None:
             path = options.csv
-            if len(wanted) > 1:
+            if len(names) > 1:
                 path = path.with_name(f"{path.stem}-{name}{path.suffix}")
-            write_csv(path, rows)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "" if value is None else str(value)
+            try:
+                write_atomic(path, pd.DataFrame(rows).to_csv(index=False))
+            except OSError as error:
+                raise BadInput(f"{path} cannot be written: {error.strerror}.", parameter="csv") from error
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
@@ -74,30 +55,12 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     cells = [[_shown(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
     right = [all(isinstance(row.get(c), int | float | None) for row in rows) for c in columns]
-
-    def line(values: list[str]) -> str:
-        parts = [v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right)]
-        return "  ".join(parts).rstrip()
-
-    print(line(columns))
-    for row in cells:
-        print(line(row))
+    for line in [columns, *cells]:
+        parts = [v.rjust(w) if r else v.ljust(w) for v, w, r in zip(line, widths, right)]
+        print("  ".join(parts).rstrip())
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows as a comma-separated table, whole or not at all."""
-    from csv import DictWriter
-    from io import StringIO
-
-    from bnt.cohort._files import write_atomic
-    from bnt.errors import BadInput
-
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = StringIO(newline="")
-    writer = DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    try:
-        write_atomic(path, text.getvalue())
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}.") from error
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""The line that shows training: a bar on a terminal, a plain line an epoch elsewhere."""
+"""Progress of training and of studies: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -51,13 +51,6 @@ class EpochLine:
         say(f"{stage}: epoch {line['epoch']} of {line['of']}, {note}, {left:.0f} s left")
 
 
-def duration(seconds: float) -> str:
-    """Return a time in words: seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{max(1, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 class Board:
     """A watcher for a study's engine: running jobs with their newest epoch, totals, time left."""
 
@@ -85,6 +78,7 @@ class Board:
     def __call__(self, running: Sequence[Any], done: int, total: int, failures: dict[str, str]) -> None:
         """Show how the study stands."""
         from bnt.studies._engine import last_line
+        from bnt.studies._wording import duration
 
         now = time.monotonic()
         if self._earlier is None or done < self._done:  # a new list of runs; what was done before it has no speed

@@ -71,12 +71,13 @@ class Options:
 def run(options: Options) -> int:
     """Run the study and print its table."""
     from bnt._progress import say
-    from bnt.cli._board import Board, duration
+    from bnt.cli._board import Board
     from bnt.cli._parsing import parse_settings, parse_variant, typed
     from bnt.cohort import load_cohort
     from bnt.splits import named_splits, split_notices
     from bnt.studies._results import run_table, write_tables
     from bnt.studies._study import Study
+    from bnt.studies._wording import duration
 
     cohort = load_cohort(options.cohort)
     changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}

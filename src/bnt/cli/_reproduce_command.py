@@ -1,6 +1,6 @@
 """Reproduce a table or figure of the paper: a CSV, a Markdown table with the printed numbers beside ours, and a figure.
 
-It says how long it will take before it starts. Given again after an interruption it runs only what is not done.
+It says how long it will take before it starts. After an interruption the same command resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from bnt.cli._options import Machine, Settings, Splitting
 
 What = Literal[
     "table1",
@@ -35,71 +37,49 @@ class Options:
 
     what: Annotated[What, tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")]
     """table1 table2 figure3a figure3b figure4 curves features learning-curve runtime complexity parameters difference
-    theory, or all, each in a folder of its own."""
+    theory, or all (each in a folder of its own)."""
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """The cohort's folder."""
     out: Path
-    """The study's folder."""
-    protocol: str = "paper"
-    """Who is trained, selected and tested on: paper (site-stratified, repaired), released (the authors' splitter),
-    leave-one-site-out, kfold, random, or a table of splits."""
+    """Folder of the study."""
     preset: Literal["quick", "standard", "full"] = "standard"
-    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe, for every network up to 40 epochs, stopped after 10
+    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe, at most 40 epochs per network, stopped after 10
     without a better smoothed validation AUROC. full: 20 splits, the paper's recipe, 200 epochs."""
     splits: int | None = None
-    """How many splits, in place of the preset's."""
+    """Number of splits, in place of the preset's."""
     epochs: int | None = None
-    """Epochs at most, in place of the preset's."""
+    """Most epochs, in place of the preset's."""
     label: str = "diagnosis"
     """Column of participants.tsv to predict."""
     only: tuple[str, ...] = ()
     """Only these rows of a table, by model or variant, for example fbnetgen fbnetgen-released svm."""
     model: Literal["bnt", "bnt-released"] = "bnt"
-    """The model of figure3a, figure3b, figure4 and difference: as the equations read, or as the authors' code."""
-    change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """The model of figure3a, figure3b, figure4 and difference: as in the equations, or as in the authors' code."""
+    change: Settings = ()
     """Fields of the recipe to change, for example batch_size=64."""
     sizes: tuple[int, ...] = (50, 100, 200, 400)
-    """Numbers of ROIs that complexity is measured at."""
-    split_seed: int = 0
-    """Seed of the splits (not for a table)."""
+    """Numbers of ROIs at which complexity is measured."""
     seeds: tuple[int, ...] = (0,)
     """Seeds of training; scores are averaged over them within a split."""
-    jobs: int = 0
-    """Processes at a time; 0 is one a core."""
-    threads: int = 1
-    """CPU threads of each run."""
-    device: str = "cpu"
-    """cpu or cuda."""
-    engine: Literal["local", "ray"] = "local"
-    """Processes of this machine, or a Ray cluster."""
-    address: str | None = None
-    """Address of the Ray cluster; none starts one here."""
+    splitting: Annotated[Splitting, tyro.conf.arg(name="")] = Splitting(protocol="paper")
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
 
 
 def run(options: Options) -> int:
     """Reproduce and print the table."""
     from bnt._progress import say
     from bnt.cli._board import Board
-    from bnt.cli._compare_command import process_count
     from bnt.cli._parsing import parse_settings, typed
     from bnt.cohort import load_cohort
-    from bnt.errors import BadInput
+    from bnt.paper import reproduce
     from bnt.paper._plan import Plan
-    from bnt.paper._reproduce import reproduce
 
-    for name in ("splits", "epochs"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name} is {value}: ask for at least 1.")
-    if min(options.sizes, default=0) < 10 or len(set(options.sizes)) < len(options.sizes):
-        raise BadInput(
-            f"--sizes is {' '.join(map(str, options.sizes))}: give different numbers of ROIs, each 10 or more."
-        )
+    machine = options.machine
     plan = Plan(
         cohort=load_cohort(options.cohort),
         out=options.out,
         label=options.label,
-        protocol=options.protocol,
+        protocol=options.splitting.protocol,
         preset=options.preset,
         splits=options.splits,
         epochs=options.epochs,
@@ -107,12 +87,12 @@ def run(options: Options) -> int:
         model=options.model,
         only=options.only,
         sizes=options.sizes,
-        jobs=process_count(options.jobs, options.threads),
-        threads=options.threads,
-        device=options.device,
-        engine=options.engine,
-        address=options.address,
-        split_seed=options.split_seed,
+        jobs=machine.processes(),
+        threads=machine.threads,
+        device=machine.device,
+        engine=machine.engine,
+        address=machine.address,
+        split_seed=options.splitting.split_seed,
         seeds=options.seeds,
         command=typed(),
         watch=Board,

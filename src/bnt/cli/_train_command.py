@@ -1,7 +1,7 @@
 """Train one model on one split: train, select on validation, test once.
 
-The folder RUN then holds the configuration, the split, every epoch's metrics, predictions, weights,
-a report and a model card. Killed at any moment, the same command with --resume goes on to the same result.
+The folder RUN then holds the configuration, the split, the metrics of every epoch, predictions, weights, a report and a
+model card. After an interruption the same command with --resume ends at the same result.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from bnt.cli._options import Settings, Splitting, Target, Training
+
 
 @dataclass(frozen=True)
 class Options:
@@ -21,50 +23,36 @@ class Options:
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """The cohort's folder."""
     out: Path
-    """The run's folder, to be made."""
+    """Folder of the run, which is created."""
     model: str = "bnt"
     """A model of `bnt models`."""
-    label: str = "diagnosis"
-    """Column of participants.tsv to predict."""
-    task: Literal["auto", "classification", "regression"] = "auto"
-    """Whether the label is a class or a score."""
-    positive: str | None = None
-    """The positive class of two (sensitivity is its recall); the last in sorted order without it."""
-    recipe: str = "default"
-    """How to train: default, paper, released, or best (default, then refitted on training and validation)."""
-    protocol: str = "site-stratified"
-    """Who is trained, selected and tested on: site-stratified, random, kfold, leave-one-site-out, released,
-    or a table of splits."""
+    option: Settings = ()
+    """Options of the model, for example n_clusters=10 (see `bnt models MODEL`)."""
+    target: Annotated[Target, tyro.conf.arg(name="")] = Target()
     split: str = "0"
     """Which split: its number or, in a table, its column."""
-    split_seed: int = 0
-    """Seed of the splits (not for a table)."""
+    splitting: Annotated[Splitting, tyro.conf.arg(name="")] = Splitting()
     seed: int = 0
     """Seed of initialisation, batches, dropout and mixup."""
-    option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Options of the model, for example n_clusters=10 (see `bnt models MODEL`)."""
-    epochs: int | None = None
-    """Epochs, in place of the recipe's."""
-    change: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Fields of the recipe to change, for example epochs=20 lr=1e-3."""
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
     threads: int = 0
     """CPU threads; 0 is what OMP_NUM_THREADS says, or all cores."""
     device: str = "auto"
-    """cpu, cuda, or auto: cuda when there is one."""
+    """cpu, cuda, or auto: cuda where there is one."""
     bf16: bool = False
     """Autocast to bfloat16, for GPUs that have it."""
     resume: bool = False
-    """Go on with an interrupted run."""
+    """Resume an interrupted run."""
     overwrite: bool = False
-    """Replace a run that is there."""
+    """Replace an existing run."""
     track: Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], tyro.conf.arg(metavar="TRACKER ...")] = ()
     """Also write every epoch for tensorboard, mlflow or wandb (offline): files on this machine only."""
     track_dir: Path | None = None
-    """Where trackers write; a folder such as tensorboard-log beside the run without it."""
+    """Where trackers write; by default a folder such as tensorboard-log beside the run."""
 
 
 def run(options: Options) -> None:
-    """Train, and print what the test said."""
+    """Train, and print the test result."""
     import os
 
     import torch
@@ -78,27 +66,27 @@ def run(options: Options) -> None:
     from bnt.training._tracking import Tracking
 
     cohort = load_cohort(options.cohort)
-    changes = {"epochs": options.epochs, **parse_settings(options.change, "--change")}
-    recipe = find_recipe(options.recipe, options.model, **changes)
-    name, split = choose_split(cohort, options.label, options.protocol, which=options.split, seed=options.split_seed)
+    target, splitting, training = options.target, options.splitting, options.training
+    recipe = find_recipe(training.recipe, options.model, **training.changes())
+    name, split = choose_split(cohort, target.label, splitting.protocol, which=options.split, seed=splitting.split_seed)
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     config = describe(
         cohort,
-        options.label,
+        target.label,
         split,
         model=options.model,
         options=parse_settings(options.option, "--option"),
         recipe=recipe,
-        recipe_name=options.recipe,
+        recipe_name=training.recipe,
         seed=options.seed,
         split_name=name,
         threads=options.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
         device=device,
         bf16=options.bf16,
-        task=options.task,
-        positive=options.positive,
+        task=target.task,
+        positive=target.positive,
     )
     with (
         EpochLine() as line,

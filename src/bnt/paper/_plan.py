@@ -112,6 +112,13 @@ class Plan:
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
             raise BadInput(f"There is no preset {self.preset!r}; there are {', '.join(PRESETS)}.")
+        for name in ("splits", "epochs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"{name} is {value}: ask for at least 1.", parameter=name)
+        if min(self.sizes, default=0) < 10 or len(set(self.sizes)) < len(self.sizes):
+            given = " ".join(map(str, self.sizes))
+            raise BadInput(f"sizes is {given}: give different numbers of ROIs, each 10 or more.", parameter="sizes")
         check_device(self.device)
         if self.cohort.path is None:
             raise BadInput("A reproduction needs a cohort on disk: save it first with cohort.save(folder).")
