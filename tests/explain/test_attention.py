@@ -9,16 +9,12 @@ from hypothesis import strategies as st
 from bnt.errors import BadInput
 from bnt.explain._attention import MeanAttention, attention_by_network, mean_attention, network_enrichment
 from bnt.explain._networks import Networks
-from bnt.training._learners import NetworkRun
 
 
 def naive_attention(run, cohort, rows):
     """One subject and one member at a time."""
     total = []
-    for weights in run.members:
-        model = NetworkRun(run.config, cohort, np.zeros(len(cohort))).build()
-        model.load_state_dict(weights)
-        model.eval()
+    for model in run.learner.networks():
         with torch.no_grad():
             total += [[a[0].numpy() for a in model(cohort.batch([r]), explain=True).attention] for r in rows]
     return [np.mean([one[layer] for one in total], axis=0) for layer in range(2)]

@@ -26,7 +26,7 @@ from bnt.models._braingnn import (
 )
 from bnt.nn._graph_layers import TopKPool
 from bnt.training._batches import Batches
-from bnt.training._learners import window_of
+from bnt.training._learner import window_of
 from bnt.training._recipe import RECIPES, Recipe, find_recipe
 from bnt.training._run import describe
 

@@ -23,7 +23,7 @@ from bnt.models import create_model, find_entry, list_models
 from bnt.models._inputs import Inputs
 from bnt.training._checkpoint import load_tensors, save_tensors
 from bnt.training._config import RunConfig
-from bnt.training._learners import NetworkRun, fit_classical
+from bnt.training._learner import make_learner
 from bnt.training._metrics import auroc
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
@@ -322,12 +322,9 @@ def score(name: str, cohort: bnt.Cohort) -> float:
     y = np.asarray(cohort.labels("diagnosis"))
     order = np.random.default_rng(0).permutation(len(y))
     train, val, test = order[:70], order[70:80], order[80:]
-    if not find_entry(name).trains_in_epochs:
-        _, predicted, _ = fit_classical(config(name), cohort, y, train, val, test)
-    else:
-        run = NetworkRun(config(name), cohort, y)
-        members, _ = run.fit(train, val)
-        predicted = run.predict(members, test)
+    learner = make_learner(config(name))
+    learner.fit(cohort, y, train, val)
+    predicted = learner.predict(cohort, test)
     return auroc(y[test] == 1, predicted[:, 1])
 
 

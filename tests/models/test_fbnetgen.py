@@ -15,7 +15,7 @@ from bnt.models import count_parameters, create_model
 from bnt.models._fbnetgen import group_loss
 from bnt.nn._series_encoders import ConvEncoder, GruEncoder, embedding_graph
 from bnt.training._batches import Batches
-from bnt.training._learners import options_for
+from bnt.training._learner import options_for
 from bnt.training._recipe import RECIPES, find_recipe
 
 V, T = 10, 100

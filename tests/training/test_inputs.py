@@ -31,7 +31,7 @@ def test_statistics_come_from_the_training_part_and_travel_with_the_run(small_co
     result = train_run(small_cohort, split, config, tmp_path / "run")
     trained = TrainedRun(tmp_path / "run")
     expected = small_cohort.square(split[0]).mean(axis=0)
-    assert np.allclose(trained.members[0]["mean"].numpy(), expected, atol=1e-6)
+    assert np.allclose(trained.learner.state()["member0.mean"].numpy(), expected, atol=1e-6)
     test = result.predictions[result.predictions["part"] == "test"]
     assert np.allclose(trained.table(small_cohort.select(split[2]))["p_1"], test["p_1"], atol=1e-6)
 
@@ -40,7 +40,7 @@ def test_raw_inputs_reach_the_network_untouched(small_cohort, split, tmp_path):
     recipe = replace(RECIPE, inputs="raw")
     config = describe(small_cohort, "diagnosis", split, model="bnt", options=TINY, recipe=recipe)
     train_run(small_cohort, split, config, tmp_path / "run")
-    assert "mean" not in TrainedRun(tmp_path / "run").members[0]
+    assert "member0.mean" not in TrainedRun(tmp_path / "run").learner.state()
 
 
 def test_explanations_pass_through():

@@ -120,12 +120,12 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     ) -> None:
         import torch
 
-        from bnt.estimators._fitting import check_series, fit_classical, fit_network, hold_out, undisturbed
+        from bnt.estimators._fitting import check_series, fit_learner, undisturbed
         from bnt.models import find_entry
-        from bnt.training._learners import options_for
+        from bnt.training._learner import options_for
         from bnt.training._run import data_digest
 
-        network = find_entry(self.model).trains_in_epochs
+        entry = find_entry(self.model)
         check_series(self.model, cohort)
         config = RunConfig(
             model=self.model,
@@ -138,29 +138,25 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             threads=self.threads or torch.get_num_threads(),
             device=self.device,
             data_sha256=data_digest(cohort),
-            revision=find_entry(self.model).revision,
-            source_sha256=find_entry(self.model).source_sha256,
+            revision=entry.revision,
+            source_sha256=entry.source_sha256,
             n_rois=layout.n_rois,
             kind=layout.kind,
             diagonal=layout.diagonal,
-            split="internal" if network else "",
+            split="internal" if entry.trains_in_epochs else "",
         )
-        members: list[Any]
         with undisturbed(self.device, self.threads):
-            if network:
-                parts = hold_out(cohort, y, task, self.validation_fraction, config.seed)
-                members, history = fit_network(config, cohort, y, weights, parts, self._watcher(config.recipe))
-            else:
-                members, history = [fit_classical(config, cohort, y, weights)], []
-        self._keep(config, layout, members, history)
+            watch = self._watcher(config.recipe)
+            learner, history = fit_learner(config, cohort, y, weights, self.validation_fraction, watch)
+        self._keep(config, layout, learner, history)
 
-    def _keep(self, config: RunConfig, layout: Layout, members: list[Any], history: list[dict[str, Any]]) -> None:
+    def _keep(self, config: RunConfig, layout: Layout, learner: Any, history: list[dict[str, Any]]) -> None:
         """Set the fitted attributes."""
         self.config_ = config
         self.n_rois_ = layout.n_rois
         self._layout = layout
-        self._members = members
-        self.model_ = members[0] if len(members) == 1 else members
+        self._learner = learner
+        self.model_ = learner.models[0] if learner.n_members == 1 else learner.models
         self.history_ = history
         self.n_iter_ = max((line["chosen_epoch"] for line in history if "chosen_epoch" in line), default=1)
 
@@ -197,12 +193,12 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     def _predictions(self, X: Any, sites: Any = None) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1)."""
         check_is_fitted(self)
-        from bnt.estimators._fitting import check_series, predict, undisturbed
+        from bnt.estimators._fitting import check_series, undisturbed
 
         cohort = read_to_predict(self, X, self._layout, sites)
         check_series(self.config_.model, cohort)
         with undisturbed(self.config_.device, self.threads):
-            return predict(self.config_, self._members, cohort)
+            return self._learner.predict(cohort)
 
     # -- disk --------------------------------------------------------------------------------------
 

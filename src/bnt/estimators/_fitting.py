@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
-from torch import Tensor, nn
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.splits._shuffle import allocate
 from bnt.splits._strata import classes_of, strata_of, units_of
-from bnt.training._batches import Batches
 from bnt.training._config import RunConfig
-from bnt.training._learners import EpochWatcher, Lines, NetworkRun, classical_predictions, unfitted, window_of
-from bnt.training._loop import logits_of
+from bnt.training._learner import EpochWatcher, Learner, Lines, make_learner
 from bnt.training._run import check_device
 from bnt.training._task import Task
 
@@ -86,57 +81,21 @@ def hold_out(cohort: Cohort, y: np.ndarray, task: Task, fraction: float, seed: i
     return train, val
 
 
-def fit_network(
+def fit_learner(
     config: RunConfig,
     cohort: Cohort,
     y: np.ndarray,
     weights: np.ndarray | None,
-    parts: tuple[np.ndarray, np.ndarray],
+    validation_fraction: float,
     watch: EpochWatcher | None,
-) -> tuple[list[nn.Module], Lines]:
-    """Return the trained members in evaluation mode and the lines of their epochs."""
-    train, val = parts
-    recipe = config.recipe
-    if not len(val):  # nothing to select on: everyone is trained on, and the last weights are taken
-        recipe = replace(recipe, select="last", patience=0, refit=True)
-    recipe = replace(recipe, batch_size=min(recipe.batch_size, len(train)))
-    if weights is not None:  # a mean of 1 keeps the size of the steps
-        weights = weights / weights.mean()
-    run = NetworkRun(replace(config, recipe=recipe), cohort, y, weights, watch=watch)
-    states, lines = run.fit(train, val)
-    return [restored(run.build(), state) for state in states], lines
-
-
-def restored(model: nn.Module, state: dict[str, Tensor]) -> nn.Module:
-    """Return the network with these weights, ready to predict."""
-    model.load_state_dict(state)
-    return model.eval()
-
-
-def fit_classical(config: RunConfig, cohort: Cohort, y: np.ndarray, weights: np.ndarray | None) -> Any:
-    """Return a classical model fitted on everyone."""
-    from bnt.models._inputs import Inputs
-
-    model = unfitted(config)
-    extra = {}
-    if weights is not None:
-        if "sample_weight" not in inspect.signature(model.fit).parameters:
-            raise BadInput(f"Model {config.model!r} takes no sample_weight: leave it out or choose another model.")
-        extra["sample_weight"] = weights
-    model.fit(Inputs.of(cohort, np.arange(len(cohort))), config.task.encode(y), **extra)
-    return model
-
-
-def predict(config: RunConfig, members: list[Any], cohort: Cohort) -> np.ndarray:
-    """Return the members' mean: class probabilities (n, C), or targets (n, 1) in their own units."""
-    rows = np.arange(len(cohort))
+) -> tuple[Learner, Lines]:
+    """Return the fitted learner and the lines of its epochs; models without epochs learn from everyone."""
     if not find_entry(config.model).trains_in_epochs:
-        from bnt.models._inputs import Inputs
-
-        return classical_predictions(config, members[0], Inputs.of(cohort, rows))
-    empty = torch.zeros(len(rows), config.task.n_outputs)
-    batches = Batches(cohort, rows, empty, window=window_of(members[0]), device=config.device)
-    return np.mean([config.task.predictions(logits_of(model, batches)) for model in members], axis=0)
+        validation_fraction = 0.0
+    train, val = hold_out(cohort, y, config.task, validation_fraction, config.seed)
+    recipe = replace(config.recipe, batch_size=min(config.recipe.batch_size, len(train)))
+    learner = make_learner(replace(config, recipe=recipe))
+    return learner, learner.fit(cohort, y, train, val, weights, watch=watch)
 
 
 def check_series(model: str, cohort: Cohort) -> None:

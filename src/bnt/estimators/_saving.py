@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from bnt.cohort._files import new_folder, write_atomic
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
 from bnt.estimators._base import BrainNetworkEstimator, plain
-from bnt.estimators._fitting import checked_device, restored, undisturbed
+from bnt.estimators._fitting import checked_device
 from bnt.estimators._layout import Layout
-from bnt.models import create_model, find_entry
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import write_toml
-from bnt.training._learners import build
 from bnt.training._recipe import Recipe
 from bnt.training._trained import TrainedRun
 
@@ -47,31 +44,25 @@ def save_estimator(estimator: BrainNetworkEstimator, path: Path, *, overwrite: b
         note["feature_names_in"] = estimator.feature_names_in_.tolist()
     with new_folder(path, overwrite=overwrite, marker=NOTE) as work:
         write_atomic(work / "config.toml", write_toml(config.to_dict()))
-        save_tensors(work / "weights.safetensors", _tensors(estimator), {"members": len(estimator._members)})
+        save_tensors(
+            work / "weights.safetensors", estimator._learner.state(), {"members": estimator._learner.n_members}
+        )
         write_atomic(work / NOTE, json.dumps(note, indent=2) + "\n")
         write_atomic(work / "DONE", config.digest() + "\n")
     return path
 
 
-def _tensors(estimator: BrainNetworkEstimator) -> dict[str, torch.Tensor]:
-    named = {}
-    for i, member in enumerate(estimator._members):
-        for key, value in member.state_dict().items():
-            # A copy: classical models may share one array between parts, and safetensors refuses that.
-            named[f"member{i}.{key}"] = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
-    return named
-
-
 def load_estimator(cls: type, path: Path, device: str) -> Any:
     """Make an estimator of this class from a folder of :func:`save_estimator`, or from a finished run."""
+    note = _note(path)
     checked_device(device)
-    run = TrainedRun(path)
+    # TOML has no None and no nested tables among our options, JSON has both.
+    run = TrainedRun(path, device=device, options=note.get("options"))
     config = run.config
     wanted = "classification" if hasattr(cls, "predict_proba") else "regression"
     if config.task.kind != wanted:
         other = "BrainNetworkRegressor" if wanted == "classification" else "BrainNetworkClassifier"
         raise BadInput(f"{path} holds a model for {config.task.kind}: open it with {other}.load.")
-    note = _note(path)
     parameters = note.get("parameters") or {
         "model": config.model,
         "options": dict(config.options),
@@ -80,13 +71,9 @@ def load_estimator(cls: type, path: Path, device: str) -> Any:
     }
     if isinstance(parameters.get("recipe"), dict):
         parameters["recipe"] = Recipe(**parameters["recipe"])
-    # TOML has no None and no nested tables among our options, JSON has both.
-    config = replace(config, options=note.get("options", config.options), device=device)
     estimator = cls(**parameters | {"device": device})
     layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
-    with undisturbed(device, None):
-        members = [_member(config, state) for state in run.members]
-    estimator._keep(config, layout, members, note.get("history", []))
+    estimator._keep(config, layout, run.learner, note.get("history", []))
     estimator.n_features_in_ = layout.n_features
     estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
     if config.task.kind == "classification":
@@ -107,11 +94,3 @@ def _note(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"{path / NOTE} is not an estimator's note of this version ({error!r}): save it again."
         ) from error
-
-
-def _member(config: Any, state: dict[str, torch.Tensor]) -> Any:
-    if find_entry(config.model).trains_in_epochs:
-        return restored(build(config), state)
-    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
-    model.load_state_dict({k: v.numpy() for k, v in state.items()})
-    return model

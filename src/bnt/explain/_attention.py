@@ -101,7 +101,7 @@ def mean_attention(
                 for g, members in enumerate(inside[:, part]):
                     total[g] += values[members].sum(axis=0, dtype=np.float64)
     counts = inside.sum(axis=1)
-    n = (counts * len(weights.members)).reshape(-1, 1, 1, 1)
+    n = (counts * weights.learner.n_members).reshape(-1, 1, 1, 1)
     return MeanAttention((EVERYONE, *names), tuple(counts.tolist()), tuple(total / n for total in totals))
 
 

@@ -12,7 +12,6 @@ from bnt.cohort import Cohort
 from bnt.cohort._triangle import square_tensor
 from bnt.errors import BadInput
 from bnt.explain._opening import PATTERNS_INSTEAD, Weights, margin_of, member_networks
-from bnt.training._learners import NetworkRun, window_of
 
 GRADIENT_METHODS = ("integrated-gradients", "gradient")
 SUBJECTS_AT_ONCE = 16
@@ -31,12 +30,11 @@ def network_attributions(
     """Yield attributions, (B, E), averaged over members; see :func:`bnt.explain._edges.attributions`."""
     attribute = _integrated_gradients if method == "integrated-gradients" else _gradient
     models = [_copy_of(m) for m in member_networks(weights)]
-    run = NetworkRun(weights.config, cohort, np.zeros(len(cohort)))
     there = torch.as_tensor(baseline, dtype=torch.float32, device=weights.config.device)[None]  # (1, E)
     for start in range(0, len(rows), SUBJECTS_AT_ONCE):
         some = np.asarray(rows)[start : start + SUBJECTS_AT_ONCE]
         edges = torch.from_numpy(cohort.edges(some)).to(weights.config.device)  # (B, E)
-        series = next(run.batches_to_predict(some, window_of(models[0])).in_order(len(some))).series
+        series = next(weights.learner.batches(cohort, some).in_order(len(some))).series
         total = np.zeros(edges.shape)
         for model in models:
             margin = _margin(model, cohort.diagonal, column)
@@ -45,7 +43,7 @@ def network_attributions(
 
 
 def _copy_of(model: nn.Module) -> nn.Module:
-    """Return a copy that keeps its weights when the next member is loaded, and needs no gradients of them."""
+    """Return a copy that needs no gradients of its weights."""
     from copy import deepcopy
 
     return deepcopy(model).requires_grad_(False)

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
-from bnt.models import create_model, find_entry
+from bnt.models import find_entry
 from bnt.models._inputs import Inputs
 from bnt.nn._output import Output
 from bnt.training._batches import Batches
 from bnt.training._config import RunConfig
-from bnt.training._learners import NetworkRun, window_of
+from bnt.training._learner import Learner, window_of
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
 PARTS = ("train", "validation", "test")
@@ -26,18 +26,18 @@ PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt 
 
 
 class Weights(Protocol):
-    """A configuration and the weights that came of it; :class:`bnt.training._trained.TrainedRun` is one."""
+    """A configuration and the fitted learner; :class:`bnt.training._trained.TrainedRun` is one."""
 
     config: RunConfig
-    members: list[dict[str, Tensor]]
+    learner: Learner
 
 
 @dataclass
 class Fitted:
-    """Weights that were never written to disk."""
+    """A learner that was never written to disk."""
 
     config: RunConfig
-    members: list[dict[str, Tensor]]
+    learner: Learner
 
 
 def is_network(weights: Weights) -> bool:
@@ -47,23 +47,12 @@ def is_network(weights: Weights) -> bool:
 
 def classical_model(weights: Weights) -> Any:
     """Return the fitted linear model of a run."""
-    c = weights.config
-    model = create_model(c.model, c.n_rois, c.task.n_outputs, **c.options)
-    model.load_state_dict({name: value.numpy() for name, value in weights.members[0].items()})
-    return model
+    return weights.learner.models[0]
 
 
 def member_networks(weights: Weights) -> Iterator[nn.Module]:
-    """Yield each member's network, in evaluation mode, so that nothing is dropped.
-
-    One module is filled with each member's weights in turn: use it before asking for the next.
-    """
-    if not is_network(weights):
-        raise BadInput(f"Model {weights.config.model!r} is no neural network: it has no attention and no clusters.")
-    model = NetworkRun(weights.config, None, np.zeros(0)).build()  # type: ignore[arg-type]
-    for member in weights.members:
-        model.load_state_dict(member)
-        yield model.eval()
+    """Yield each member's network, in evaluation mode, so that nothing is dropped."""
+    return weights.learner.networks()
 
 
 def outputs(
@@ -168,4 +157,4 @@ def margins(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> 
     for model in member_networks(weights):
         for part, output in outputs(weights, model, cohort, rows, batch_size=64):
             total[part] += margin_of(output.logits.double(), column).cpu().numpy()
-    return total / len(weights.members)
+    return total / weights.learner.n_members

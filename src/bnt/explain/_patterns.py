@@ -18,7 +18,15 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.explain._opening import PATTERNS_INSTEAD, Weights, classical_model, decision_of, is_network, margins
+from bnt.explain._opening import (
+    PATTERNS_INSTEAD,
+    Weights,
+    classical_model,
+    decision_of,
+    is_network,
+    margins,
+    member_networks,
+)
 from bnt.models._inputs import Inputs
 from bnt.models.classical._confounds import Adjusted
 from bnt.models.classical._features import EdgeFeatures
@@ -51,7 +59,7 @@ def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None)
 
     c = weights.config
     if is_network(weights) and c.recipe.inputs == "centred":
-        kept = np.mean([flat(m["mean"].double().cpu().numpy()) for m in weights.members], axis=0)
+        kept = np.mean([flat(m.get_buffer("mean").double().cpu().numpy()) for m in member_networks(weights)], axis=0)
         return kept, "training mean (kept with the weights)"
     if training is not None:
         return mean_edges(*training), f"training mean ({len(training[1])} subjects)"

@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import torch
 
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import flat
@@ -17,10 +16,8 @@ from bnt.explain._edges import edge_map
 from bnt.explain._networks import Networks
 from bnt.explain._opening import Fitted
 from bnt.explain._patterns import baseline_edges
-from bnt.models import create_model, find_entry
-from bnt.models._inputs import Inputs
 from bnt.training._config import RunConfig
-from bnt.training._learners import NetworkRun
+from bnt.training._learner import make_learner
 
 
 @dataclass(frozen=True)
@@ -174,12 +171,9 @@ def map_stability(maps: Sequence[np.ndarray] | np.ndarray, top: float = TOP) -> 
 
 def refit(config: RunConfig, cohort: Cohort, y: np.ndarray, train: np.ndarray, val: np.ndarray) -> Fitted:
     """Fit a run's model on other subjects or other labels; nothing is written."""
-    if find_entry(config.model).trains_in_epochs:
-        return Fitted(config, NetworkRun(config, cohort, y).fit(train, val)[0])
-    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
-    model.fit(Inputs.of(cohort, train), config.task.encode(y[train]))
-    state = {name: torch.from_numpy(np.array(value)) for name, value in model.state_dict().items()}
-    return Fitted(config, [state])
+    learner = make_learner(config)
+    learner.fit(cohort, y, train, val)
+    return Fitted(config, learner)
 
 
 def shuffled_within(y: np.ndarray, sites: np.ndarray, rng: np.random.Generator) -> np.ndarray:

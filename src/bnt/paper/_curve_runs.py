@@ -65,7 +65,7 @@ def trace(
 
     from bnt.training._batches import Batches, prepare
     from bnt.training._checkpoint import Checkpoint
-    from bnt.training._learners import build, window_of
+    from bnt.training._learner import build, window_of
     from bnt.training._loop import fit, logits_of
 
     if config.device == "cpu":

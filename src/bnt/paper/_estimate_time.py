@@ -77,7 +77,7 @@ def training_steps(
 
     from bnt.models import create_model
     from bnt.training._batches import Batches
-    from bnt.training._learners import options_for, window_of
+    from bnt.training._learner import options_for, window_of
 
     def now() -> float:
         if device.startswith("cuda"):

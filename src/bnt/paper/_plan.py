@@ -249,7 +249,7 @@ def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant]
     """
     from bnt.models import find_entry
     from bnt.models._catalog import count_parameters
-    from bnt.training._learners import options_for
+    from bnt.training._learner import options_for
 
     kept, reasons = [], {}
     for variant in variants:
@@ -276,7 +276,7 @@ def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
     """
     from bnt.models import find_entry, model_options
     from bnt.models._catalog import count_parameters
-    from bnt.training._learners import options_for
+    from bnt.training._learner import options_for
 
     entry = find_entry(variant.model)
     if not entry.trains_in_epochs or (entry.needs_series and cohort.timeseries is None):

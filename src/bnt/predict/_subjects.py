@@ -13,7 +13,6 @@ from bnt.explain._opening import is_network, training_part
 from bnt.explain._patterns import baseline_edges, centres_sites
 from bnt.predict._intervals import CalibrationSubjects, prediction_intervals
 from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
-from bnt.training._learners import NetworkRun
 from bnt.training._trained import TrainedRun
 
 NOT_AVAILABLE = "not available: "  # and why, in place of the connections
@@ -21,11 +20,9 @@ NOT_AVAILABLE = "not available: "  # and why, in place of the connections
 
 def member_spread(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame | None:
     """Return the lowest and highest of the members' predictions of the last class (or score); None of one member."""
-    if not is_network(trained) or len(trained.members) < 2:
+    if trained.learner.n_members < 2:
         return None
-    run = NetworkRun(trained.config, cohort, np.zeros(len(cohort)))
-    rows = np.arange(len(cohort))
-    each = np.stack([run.predict([member], rows)[:, -1] for member in trained.members])  # (members, n)
+    each = trained.learner.predict_each(cohort)[:, :, -1]  # (members, n)
     return pd.DataFrame({"members_low": each.min(axis=0), "members_high": each.max(axis=0)})
 
 

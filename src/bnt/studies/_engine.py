@@ -35,7 +35,7 @@ PRELOADED = (
     "bnt.studies._job",
     "bnt.models._bnt",
     "bnt.models.classical",
-    "bnt.training._learners",
+    "bnt.training._learner",
     "scipy.stats",
     "sklearn.linear_model",
     "threadpoolctl",

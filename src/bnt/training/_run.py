@@ -25,7 +25,7 @@ from bnt.splits import check_split
 from bnt.training._card import model_card
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, read_config, write_toml
-from bnt.training._learners import EpochWatcher, NetworkRun, options_for
+from bnt.training._learner import EpochWatcher, make_learner, options_for
 from bnt.training._metrics import binary_metrics, multiclass_metrics, regression_metrics
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task, task_for
@@ -250,21 +250,11 @@ def _train_and_test(
     train, val, test = (np.asarray(part) for part in split)
     write_splits(folder, cohort, split)
 
-    lines: list[dict[str, Any]] = []
-    if find_entry(config.model).trains_in_epochs:
-        run = NetworkRun(config, cohort, y, folder=folder, watch=recorder(folder, watch))
-        members, lines = run.fit(train, val)
-        named = {f"member{i}.{k}": v for i, m in enumerate(members) for k, v in m.items()}
-        predicted = run.predict(members, np.concatenate([val, test]))
-        parameters = sum(p.numel() for p in run.build().parameters()) * len(members)
-        sweep = run.sweep
-    else:
-        from bnt.training._learners import fit_classical
+    learner = make_learner(config)
+    lines = learner.fit(cohort, y, train, val, folder=folder, watch=recorder(folder, watch))
+    predicted = learner.predict(cohort, np.concatenate([val, test]))
 
-        named, predicted, parameters = fit_classical(config, cohort, y, train, val, np.concatenate([val, test]))
-        sweep = None
-
-    save_tensors(folder / "weights.safetensors", named, {"members": config.recipe.n_members})
+    save_tensors(folder / "weights.safetensors", learner.state(), {"members": config.recipe.n_members})
     write_lines(folder, lines)
     table = prediction_table(config.task, cohort, y, val, test, predicted)
     write_atomic(folder / "predictions.csv", table.to_csv(index=False))
@@ -280,7 +270,7 @@ def _train_and_test(
         "validation": metrics_of(config.task, y[val], predicted[: len(val)]),
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
-        "n_parameters": parameters,
+        "n_parameters": learner.n_parameters,
         "seconds": round(time.perf_counter() - wall + wall_before, 2),
         "cpu_seconds": round(time.process_time() - cpu + cpu_before, 2),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
@@ -290,8 +280,7 @@ def _train_and_test(
     write_atomic(folder / "report.json", json.dumps(report, indent=2, default=float) + "\n")
     write_atomic(folder / "model_card.md", model_card(config, report))
     write_atomic(folder / "DONE", report["config_sha256"] + "\n")
-    if sweep is not None:
-        sweep()
+    learner.clean_up(folder)
     return RunResult(folder, config, report, table)
 
 

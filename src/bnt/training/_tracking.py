@@ -1,6 +1,6 @@
 """The same metrics for TensorBoard, MLflow or Weights & Biases, when asked; nothing leaves the machine.
 
-Each tracker is a watcher of the training loop (:data:`~bnt.training._learners.EpochWatcher`) that also takes the run's
+Each tracker is a watcher of the training loop (:data:`~bnt.training._learner.EpochWatcher`) that also takes the run's
 settings at the start and the test metrics at the end. The libraries are imported when a tracker is made, so that
 training needs none of them.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from bnt.errors import BadInput
 from bnt.training._config import RunConfig
-from bnt.training._learners import EpochWatcher
+from bnt.training._learner import EpochWatcher
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 PACKAGES = {

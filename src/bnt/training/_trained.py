@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.models import create_model, find_entry
+from bnt.models import find_entry
 from bnt.models._catalog import source_digest
 from bnt.training._checkpoint import load_tensors
 from bnt.training._config import RunConfig, read_config
-from bnt.training._learners import NetworkRun, classical_predictions
+from bnt.training._learner import make_learner
 from bnt.training._run import roi_names
 
 
@@ -24,18 +26,26 @@ class TrainedRun:
     Parameters
     ----------
     folder : path
-        A folder made by ``bnt train``.
+        A folder made by ``bnt train``, or by the ``save`` of an estimator.
+    device : str, optional
+        Where the networks go; by default where they were trained.
+    options : dict, optional
+        The model's options, where ``config.toml`` cannot hold them.
 
     Attributes
     ----------
     config : RunConfig
-    members : list of dict
-        Weights of each network.
+    learner : Learner
+        The fitted model.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, device: str | None = None, options: dict[str, Any] | None = None) -> None:
         self.folder = Path(folder)
         self.config: RunConfig = read_config(self.folder)
+        if device is not None:
+            self.config = replace(self.config, device=device)
+        if options is not None:
+            self.config = replace(self.config, options=options)
         if not (self.folder / "DONE").is_file():
             raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
         self._check_source()
@@ -51,11 +61,8 @@ class TrainedRun:
                 f"{folder} keeps no weights: its scikit-learn estimator could be kept as a pickle only, which bnt "
                 "neither writes nor reads; fit it in Python."
             )
-        count = 1 + max(int(name.partition(".")[0].removeprefix("member")) for name in named)
-        self.members = [
-            {name.partition(".")[2]: v for name, v in named.items() if name.startswith(f"member{i}.")}
-            for i in range(count)
-        ]
+        self.learner = make_learner(self.config)
+        self.learner.load(named)
 
     def _check_source(self) -> None:
         """Refuse to run a file that is not the one that the run was made with."""
@@ -100,16 +107,7 @@ class TrainedRun:
     def predict(self, cohort: Cohort) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1) in their own units."""
         self.check(cohort)
-        cohort = cohort.with_diagonal(self.config.diagonal)
-        rows = np.arange(len(cohort))
-        if find_entry(self.config.model).trains_in_epochs:
-            run = NetworkRun(self.config, cohort, np.zeros(len(cohort)))
-            return run.predict(self.members, rows)
-        from bnt.models._inputs import Inputs
-
-        model = create_model(self.config.model, self.config.n_rois, self.config.task.n_outputs, **self.config.options)
-        model.load_state_dict({k: v.numpy() for k, v in self.members[0].items()})
-        return classical_predictions(self.config, model, Inputs.of(cohort, rows))
+        return self.learner.predict(cohort)
 
     def table(self, cohort: Cohort) -> pd.DataFrame:
         """Return predictions as a table: participant, probability of each class and the likeliest, or the score."""
