@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bnt.explain._networks import Networks
+from bnt.cohort._brain_networks import Networks
 from bnt.paper import _printed as printed
 from bnt.paper._figure3b import own_and_other
 from bnt.paper._parameters import count, number

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.explain._networks import UNASSIGNED, Networks
+from bnt.cohort._brain_networks import UNASSIGNED, Networks
 from bnt.paper import _difference as difference
 from bnt.paper import _estimate_time as estimate
 from bnt.paper import _figure3b as figure3b

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bnt.cohort._brain_networks import Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import MeanAttention, attention_by_network, mean_attention, network_enrichment
-from bnt.explain._networks import Networks
 
 
 def naive_attention(run, cohort, rows):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bnt.cohort._brain_networks import Networks
 from bnt.errors import BadInput
 from bnt.explain._clusters import (
     agreement,
@@ -12,7 +13,6 @@ from bnt.explain._clusters import (
     hard_clusters,
     member_assignments,
 )
-from bnt.explain._networks import Networks
 
 
 def draws(n: int, v: int, k: int, seed: int) -> np.ndarray:

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from bnt.cli._main import main
 from bnt.cohort import square
-from bnt.explain._networks import Networks
+from bnt.cohort._brain_networks import Networks
 from bnt.explain._stability import planted_edges
-from bnt.plotting import _explanations as figures
+from bnt.plotting import _matrices as figures
+from bnt.plotting._brain import glass_brain
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +145,9 @@ def test_figures_of_atlases_without_networks_are_drawn():
 
 
 def test_the_glass_brain_shows_the_strongest_edges():
-    rois = pd.DataFrame({"x": [-40, 40, 0, 10], "y": [0, 10, -60, 40], "z": [20, 20, 10, 0]})
+    places = np.array([[-40.0, 0, 20], [40, 10, 20], [0, -60, 10], [10, 40, 0]])
     networks = Networks.from_labels(np.array(["Visual", "Default", "Visual", "Limbic"]))
-    figure = figures.connectome_picture(np.array([0.0, 0.1, -0.5, 0.9, 0.0, 0.2]), rois, networks, n_top=2)
+    figure = glass_brain(square(np.array([0.0, 0.1, -0.5, 0.9, 0.0, 0.2]), 0.0), places, networks, n_edges=2)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     # The top edges are (0, 3) and (1, 2): all four ROIs, three networks.
     assert names == ["Visual", "Limbic", "Default"]

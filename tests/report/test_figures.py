@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as figures
-from bnt.plotting._svg import inline_svg, save_figure, to_svg
+from bnt.plotting._style import canvas, figure_bytes, inline_svg, save_figure, styled
 
 RNG = np.random.default_rng(0)
 POSITIVE = np.arange(80) % 2 == 0
@@ -59,7 +59,7 @@ def test_a_figure_is_a_vector_pdf_with_letters_of_a_paper(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", [r"$\frac$", "$5 and $6", "a_$b^c"])
 def test_dollars_in_names_are_dollars(name: str):
-    from bnt.plotting._explanations import network_matrix
+    from bnt.plotting._matrices import network_matrix
 
     sites = SITES.assign(site=[name, "B"])
     drawn = [
@@ -71,21 +71,21 @@ def test_dollars_in_names_are_dollars(name: str):
         network_matrix(np.eye(2), [name, "B"], name, name),
     ]
     for figure in drawn:
-        to_svg(figure)
+        figure_bytes(figure, "svg")
         texts = [text for text in figure.findobj(mpl.text.Text) if name in text.get_text()]
         assert texts
         assert not any(text.get_parse_math() for text in texts)
 
 
 def test_powers_of_ten_stay_formulas_on_a_logarithmic_axis():
-    @figures.styled
+    @styled
     def draw() -> Figure:
-        figure, (axes,) = figures.canvas()
+        figure, (axes,) = canvas()
         axes.set(xscale="log", xlim=(1, 1e6))
         return figure
 
     figure = draw()
-    to_svg(figure)
+    figure_bytes(figure, "svg")
     assert all(tick.label1.get_parse_math() for tick in figure.axes[0].xaxis.get_major_ticks())
 
 

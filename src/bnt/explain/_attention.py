@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort._brain_networks import Networks
 from bnt.errors import BadInput
-from bnt.explain._networks import Networks
 from bnt.explain._opening import BATCH, Weights, member_networks, outputs
 
 EVERYONE = "all"

@@ -20,10 +20,10 @@ import pandas as pd
 
 from bnt._progress import track
 from bnt.cohort import Cohort
+from bnt.cohort._brain_networks import Networks
 from bnt.cohort._triangle import endpoints
 from bnt.errors import BadInput
 from bnt.explain._gradients import GRADIENT_METHODS, SUBJECTS_AT_ONCE, network_attributions
-from bnt.explain._networks import Networks
 from bnt.explain._opening import Weights, is_network, margins
 from bnt.explain._patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort._brain_networks import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import attention_by_network, mean_attention, network_enrichment
 from bnt.explain._clusters import (
@@ -24,11 +25,12 @@ from bnt.explain._clusters import (
 )
 from bnt.explain._edges import EdgeMap, edge_map
 from bnt.explain._gradients import NotDifferentiable
-from bnt.explain._networks import UNASSIGNED, Networks
 from bnt.explain._opening import part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision
-from bnt.plotting import _explanations as figures
+from bnt.plotting import _matrices as figures
+from bnt.plotting._brain import coordinates, glass_brain
+from bnt.plotting._style import save_figure
 from bnt.training._trained import TrainedRun
 
 if TYPE_CHECKING:
@@ -185,8 +187,9 @@ class Explanation:
             )
             named = table[(table["network_a"] != UNASSIGNED) & (table["network_b"] != UNASSIGNED)]
             facts["top_pairs"] = [f"{a} - {b}" for a, b in named[["network_a", "network_b"]].to_numpy()[:5]]
-        if np.isfinite(self.cohort.rois[["x", "y", "z"]].to_numpy(dtype=float)).all(axis=1).sum() > 1:
-            self.draw("connectome", figures.connectome_picture(found.score, self.cohort.rois, self.networks))
+        places = coordinates(self.cohort.rois)
+        if places is not None:
+            self.draw("connectome", glass_brain(square_of(found.score), places, self.networks))
         if also:
             maps = [found.score, *(self.edge_map_of(run, found.method, target).score for run in also)]
             facts["stability_over_runs"] = map_stability(np.stack(maps)).to_dict()
@@ -200,11 +203,8 @@ class Explanation:
 
     def draw(self, name: str, figure: Figure) -> None:
         """Write a figure as PNG and PDF."""
-        import matplotlib as mpl
-
-        with mpl.rc_context(figures.STYLE):
-            figure.savefig(self.folder / f"{name}.png", dpi=200)
-            figure.savefig(self.folder / f"{name}.pdf", metadata={"CreationDate": None})
+        for kind in ("png", "pdf"):
+            save_figure(figure, self.folder / f"{name}.{kind}")
 
     def summary(self, facts: Facts) -> None:
         """Write ``explain.json``."""

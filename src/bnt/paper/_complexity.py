@@ -22,7 +22,7 @@ from bnt.errors import BadInput
 from bnt.models import list_models
 from bnt.paper._estimate_time import duration
 from bnt.paper._texts import listed, rows
-from bnt.plotting._charts import COLOURS, DASHES, MARKERS, canvas, styled
+from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, styled
 from bnt.studies._job import Variant
 
 if TYPE_CHECKING:

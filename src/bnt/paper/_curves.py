@@ -19,7 +19,7 @@ from bnt.paper._drawing import GREY
 from bnt.paper._estimate_time import most_epochs
 from bnt.paper._plan import Plan, prepare
 from bnt.paper._texts import about, changed_to_fit, listed, not_run, rows, training
-from bnt.plotting._charts import COLOURS, styled
+from bnt.plotting._style import COLOURS, styled
 from bnt.studies._job import Job
 from bnt.studies._statistics import summarise
 

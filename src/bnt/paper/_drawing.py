@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bnt.plotting._charts import COLOURS, DASHES, MARKERS, canvas, styled
+from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

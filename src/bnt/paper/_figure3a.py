@@ -10,7 +10,7 @@ import pandas as pd
 from bnt.paper._drawing import lines
 from bnt.paper._plan import Outcome, Plan, run_grid
 from bnt.paper._texts import circumstances, rows, skipped
-from bnt.plotting._charts import canvas, styled
+from bnt.plotting._style import canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._brain_networks import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import mean_attention
-from bnt.explain._networks import UNASSIGNED, Networks
 from bnt.explain._opening import part_rows
 from bnt.paper._plan import Plan, run_grid
 from bnt.paper._texts import circumstances, rows, skipped
-from bnt.plotting._charts import canvas, styled
+from bnt.plotting._style import canvas, styled
 from bnt.training._trained import TrainedRun
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from bnt.paper._assignment_runs import STARTS, mean_assignments, run_both
 from bnt.paper._plan import Plan
 from bnt.paper._printed import DIFFERENCE
 from bnt.paper._texts import circumstances, rows, skipped
-from bnt.plotting._charts import styled
+from bnt.plotting._style import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from bnt.paper._drawing import lines
 from bnt.paper._plan import Outcome, Plan, run_grid
 from bnt.paper._printed import show
 from bnt.paper._texts import circumstances, rows, skipped
-from bnt.plotting._charts import canvas, styled
+from bnt.plotting._style import canvas, styled
 from bnt.splits import protocol, split_labels
 from bnt.splits._protocols import ALIASES
 from bnt.studies._job import Split, Variant

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,18 +48,11 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
 
 def write_outputs(folder: Path, name: str, table: pd.DataFrame, markdown: str, figure: Figure) -> list[Path]:
     """Write ``name.csv``, ``name.md``, ``name.png`` and ``name.pdf``."""
-    import matplotlib as mpl
-
-    from bnt.plotting._charts import STYLE
+    from bnt.plotting._style import save_figure
 
     files = [folder / f"{name}.{ending}" for ending in ("csv", "md", "png", "pdf")]
     write_atomic(files[0], table.to_csv(index=False))
     write_atomic(files[1], markdown)
-    with mpl.rc_context(STYLE):
-        for file in files[2:]:
-            buffer = io.BytesIO()
-            # Without dates and programs in them, equal figures are equal files.
-            metadata = {"Software": None} if file.suffix == ".png" else {"CreationDate": None, "Producer": None}
-            figure.savefig(buffer, format=file.suffix[1:], dpi=200, metadata=metadata)
-            write_atomic(file, buffer.getvalue())
+    for file in files[2:]:
+        save_figure(figure, file)
     return files

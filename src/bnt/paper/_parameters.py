@@ -11,7 +11,7 @@ from bnt.models._catalog import count_parameters
 from bnt.paper._drawing import beside
 from bnt.paper._printed import PARAMETERS
 from bnt.paper._texts import rows
-from bnt.plotting._charts import canvas, styled
+from bnt.plotting._style import canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from bnt.paper._drawing import beside, same_limits
 from bnt.paper._plan import Outcome, Plan, run_grid
 from bnt.paper._printed import BACKBONES, NOTHING, TABLE2, Value, show
 from bnt.paper._texts import circumstances, rows, skipped
-from bnt.plotting._charts import canvas, styled
+from bnt.plotting._style import canvas, styled
 from bnt.studies._job import Variant
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bnt.paper import _theorems as reg
 from bnt.paper import _theorems as t
 from bnt.paper._drawing import GREY
 from bnt.paper._outputs import open_output, write_outputs
-from bnt.plotting._charts import COLOURS, DASHES, canvas, styled
+from bnt.plotting._style import COLOURS, DASHES, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,4 +10,4 @@ __all__ = [
 
 from ._brain import glass_brain
 from ._charts import calibration_curves, forest_plot, learning_curves, paired_plot, roc_curves
-from ._svg import save_figure
+from ._style import save_figure

@@ -1,4 +1,4 @@
-"""Edges on the brain: a glass-brain figure for paper, and nilearn's interactive view for the page."""
+"""Edges on the brain: a glass-brain figure for paper, and nilearn's interactive view for a page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.plotting._charts import styled
+from bnt.cohort._brain_networks import Networks
+from bnt.plotting._style import signed_colours, styled
 
 if TYPE_CHECKING:
-    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
 N_EDGES = 60
-NEGATIVE, NEITHER, POSITIVE = "#0072B2", "#B0B0B0", "#D55E00"  # blue, grey, vermilion: told apart by any eyes
+GREY = "#B0B0B0"  # between blue and orange: no edge is white on white
 
 
 def coordinates(rois: pd.DataFrame | None) -> np.ndarray | None:
@@ -37,42 +37,53 @@ def strongest(matrix: np.ndarray, n_edges: int = N_EDGES) -> np.ndarray:
     return out
 
 
-def colours() -> LinearSegmentedColormap:
-    """Return the map from blue over grey to orange: no edge is white on white."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("edges", [NEGATIVE, NEITHER, POSITIVE])
-
-
 @styled
-def glass_brain(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDGES) -> Figure:
+def glass_brain(
+    matrix: np.ndarray, places: np.ndarray, networks: Networks | None = None, n_edges: int = N_EDGES
+) -> Figure:
     """Draw the strongest edges in a transparent brain seen from three sides.
 
     Parameters
     ----------
     matrix : array, (V, V)
-        One signed number an edge; orange is positive, blue negative.
+        One signed number per edge; orange is positive, blue negative.
     places : array, (V, 3)
-        MNI coordinates.
+        MNI coordinates; ROIs without them are left out.
+    networks : Networks, optional
+        Nodes have the colours of their networks.
     n_edges : int
         How many edges are drawn.
     """
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
     from nilearn.plotting import plot_connectome
 
-    figure = Figure(figsize=(6.8, 2.6))
     shown = strongest(matrix, n_edges)
-    used = np.flatnonzero(np.abs(shown).sum(axis=0))
+    degree = np.count_nonzero(shown, axis=0)
+    used = (degree > 0) & np.isfinite(places).all(axis=1)
+    shown = shown[np.ix_(used, used)]
+    labels = [] if networks is None else networks.labels[used].tolist()
+    figure = Figure(figsize=(7.0, 2.9))
+    span = float(np.abs(shown).max(initial=0.0)) or 1.0
     plot_connectome(
-        shown[np.ix_(used, used)],
+        shown,
         places[used],
+        node_color="#404040" if networks is None else [networks.colours[name] for name in labels],
+        node_size=(8 + 7 * degree[used]).tolist(),
+        edge_cmap=signed_colours(GREY),
+        edge_vmin=-span,
+        edge_vmax=span,
+        edge_kwargs={"lw": 1.0},
+        node_kwargs={"edgecolors": "black", "linewidths": 0.3},
         figure=figure,
-        node_size=8,
-        node_color="#404040",
-        edge_cmap=colours(),
+        axes=(0.0, 0.14, 1.0, 0.86),
+        annotate=True,
         colorbar=True,
-        edge_kwargs={"lw": 1.2},
     )
+    if networks is not None:
+        names = [name for name in networks.names if name in labels]
+        handles = [Patch(fc=networks.colours[name], ec="black", lw=0.3, label=name) for name in names]
+        figure.legend(handles=handles, loc="lower center", ncols=min(5, len(names)), fontsize=6.5, handlelength=1)
     return figure
 
 
@@ -82,8 +93,9 @@ def connectome_html(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDG
 
     shown = strongest(matrix, n_edges)
     used = np.flatnonzero(np.abs(shown).sum(axis=0))
+    colours = signed_colours(GREY)
     view = view_connectome(
-        shown[np.ix_(used, used)], places[used], edge_cmap=colours(), linewidth=4, node_size=4, colorbar_fontsize=13
+        shown[np.ix_(used, used)], places[used], edge_cmap=colours, linewidth=4, node_size=4, colorbar_fontsize=13
     )
     # The page's icon is the one thing it would fetch.
     return re.sub(r'<link[^>]*rel="(?:shortcut )?icon"[^>]*>', '<link rel="icon" href="data:,">', view.html)

@@ -1,85 +1,20 @@
-"""Figures as functions that return a matplotlib Figure, sized for one column of a paper.
-
-Colours are those of Okabe and Ito, which people with any colour vision can tell apart; markers differ as well.
-"""
+"""Charts of scores, curves and costs, as functions that return a matplotlib Figure one column of a paper wide."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
+
+from bnt.plotting._style import COLOURS, COLUMN_INCHES, DASHES, REFERENCE_LINE, canvas, legend, look, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Arguments = ParamSpec("Arguments")
 Anything = TypeVar("Anything")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C8C8C")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":")
-COLUMN_INCHES = 3.4
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "lines.linewidth": 1.3,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "bnt",
-    "figure.dpi": 150,
-}
-
-
-def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Draw in our style, without touching the caller's matplotlib settings."""
-
-    @wraps(draw)
-    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
-        import matplotlib as mpl
-
-        from bnt.plotting._explanations import names_as_text
-
-        with mpl.rc_context(STYLE):
-            return names_as_text(draw(*args, **kwargs))
-
-    return drawn
-
-
-def canvas(width: float = COLUMN_INCHES, height: float = 2.5, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return a new figure and its axes, without pyplot's state."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height), layout="constrained")
-    return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
-
-
-def wrapped(name: str, width: int = 18) -> str:
-    """Return a long name in lines, broken after its colon and commas."""
-    lines = [""]
-    for piece in re.split(r"(?<=[:,])", str(name)):
-        if lines[-1] and len(lines[-1]) + len(piece) > width:
-            lines.append("")
-        lines[-1] += piece
-    return "\n".join(lines)
-
-
-def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
-    """Put the legend under the axes, where it hides nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = 3 if all(len(label) < 12 for label in labels) else 2
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=7)
-
-
-def look(i: int) -> dict[str, Any]:
-    """Return colour and marker of the i-th model: the two together tell any sixteen apart without colour vision."""
-    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
 
 
 def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[tuple[int, str, Anything]]:
@@ -110,7 +45,7 @@ def _score(axes: Axes, table: pd.DataFrame, score: str) -> None:
 
 @styled
 def learning_curves(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
-    """Draw loss and validation score by epoch, one line a stage of training; a ring marks the epoch kept."""
+    """Draw loss and validation score by epoch, one line per stage of training; a ring marks the epoch kept."""
     figure, (left, right) = canvas(columns=2)
     _loss(left, pd.DataFrame(lines))
     _score(right, pd.DataFrame(lines), score)
@@ -163,17 +98,16 @@ def roc_curves(
 
     ``order`` lists all models of a study, so that each has the same colour in every figure.
     """
-    from sklearn.metrics import roc_curve
-
-    from bnt.training._metrics import auroc
+    from sklearn.metrics import auc, roc_curve
 
     figure, (axes,) = canvas(height=3.3)
-    axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
+    axes.plot([0, 1], [0, 1], **REFERENCE_LINE)
     for i, name, (positive, probability) in ordered(predictions, order):
         false, true, _ = roc_curve(positive, probability)
-        area = auroc(positive, probability)
         dash = DASHES[i % len(DASHES)]
-        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{wrapped(name)} ({area:.3f})")
+        axes.plot(
+            false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{wrapped(name)} ({auc(false, true):.3f})"
+        )
     axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
     legend(figure, axes, "model (AUROC)")
     return figure
@@ -184,17 +118,17 @@ def calibration_curves(
     predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], n_bins: int = 8, *, order: Sequence[str] | None = None
 ) -> Figure:
     """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals."""
-    from bnt.training._metrics import proportion_interval
+    from scipy.stats import binomtest
 
     figure, (axes,) = canvas(height=3.3)
-    axes.plot([0, 1], [0, 1], color="#6E6E6E", lw=1, ls=":")
+    axes.plot([0, 1], [0, 1], **REFERENCE_LINE)
     for i, name, (positive, probability) in ordered(predictions, order):
         rising = np.argsort(probability, kind="stable")
         bins = [b for b in np.array_split(rising, min(n_bins, max(len(rising) // 10, 1))) if len(b)]
         x = [probability[b].mean() for b in bins]
         y = [positive[b].mean() for b in bins]
-        spans = [proportion_interval(int(positive[b].sum()), len(b)) for b in bins]
-        error = [[v - low for v, (low, _) in zip(y, spans)], [high - v for v, (_, high) in zip(y, spans)]]
+        spans = [binomtest(int(positive[b].sum()), len(b)).proportion_ci(method="wilson") for b in bins]
+        error = [[v - span.low for v, span in zip(y, spans)], [span.high - v for v, span in zip(y, spans)]]
         axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=wrapped(name), **look(i))
     axes.set(xlabel="predicted probability", ylabel="share that was positive", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     legend(figure, axes)
@@ -203,7 +137,7 @@ def calibration_curves(
 
 @styled
 def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
-    """Draw every split's score of every model, one row a model, joined by split, with means as bars.
+    """Draw every split's score of every model, one row per model, joined by split, with means as bars.
 
     Parameters
     ----------
@@ -245,7 +179,7 @@ def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
     places = np.arange(len(comparisons))[::-1]
     difference = comparisons["difference"].to_numpy(dtype=float)
     error = np.stack([difference - comparisons["low"], comparisons["high"] - difference])
-    axes.axvline(0, color="#6E6E6E", lw=1, ls=":")
+    axes.axvline(0, **REFERENCE_LINE)
     axes.errorbar(difference, places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=4, capsize=2, lw=1)
     axes.set_yticks(places, names)
     axes.set(xlabel=f"difference in test {metric}", ylim=(-0.6, len(places) - 0.4))
@@ -268,7 +202,7 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: S
     height = 0.9 + len(first) * (0.12 + 0.1 * len(named))
     figure, (axes,) = canvas(width=wide([str(s) for s in first["site"]]), height=height)
     rows = {site: len(first) - 1 - k for k, site in enumerate(first["site"])}
-    axes.axvline(0.5, color="#6E6E6E", lw=1, ls=":")
+    axes.axvline(0.5, **REFERENCE_LINE)
     for k, (i, name, table) in enumerate(ordered(named, order)):
         table = table[table["site"].isin(list(rows))]
         shift = 0.0 if len(named) == 1 else 0.25 - 0.5 * k / (len(named) - 1)
@@ -302,7 +236,7 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     low, high = axes.get_xlim()
     if high / low < 30:  # powers of ten alone would leave the axis without a number
         axes.set_xticks([t for e in range(-2, 7) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high])
-    axes.set(xlabel="processor seconds a run", ylabel=f"mean test {shown_name(metric)}")
+    axes.set(xlabel="processor seconds per run", ylabel=f"mean test {shown_name(metric)}")
     legend(figure, axes)
     return figure
 
@@ -319,6 +253,6 @@ def predicted_scores(y: np.ndarray, predicted: np.ndarray, label: str) -> Figure
     figure, (axes,) = canvas(height=3.3)
     axes.scatter(y, predicted, s=10, color=COLOURS[0], lw=0, alpha=0.7)
     span = [min(y.min(), predicted.min()), max(y.max(), predicted.max())]
-    axes.plot(span, span, color="#6E6E6E", lw=1, ls=":")
+    axes.plot(span, span, **REFERENCE_LINE)
     axes.set(xlabel=f"true {label}", ylabel=f"predicted {label}")
     return figure

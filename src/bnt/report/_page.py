@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.plotting._svg import inline_svg
+from bnt.plotting._style import inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

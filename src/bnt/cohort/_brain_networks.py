@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bnt.cohort import Cohort
+from bnt.cohort._cohort import Cohort
 from bnt.cohort._triangle import endpoints
 
 UNASSIGNED = "Unassigned"
@@ -49,7 +49,7 @@ class Networks:
 
     @classmethod
     def from_labels(cls, labels: np.ndarray) -> Networks | None:
-        """Take one name an ROI, empty where unknown; None where all are."""
+        """Take one name per ROI, empty where unknown; None where all are."""
         labels = np.where(np.asarray(labels) == "", UNASSIGNED, labels).astype(str)
         found = sorted(set(labels.tolist()))
         if found == [UNASSIGNED]:
@@ -103,7 +103,7 @@ class Networks:
         return np.sort(np.stack([self.codes[low], self.codes[high]], axis=1), axis=1)
 
     def by_pair(self, **columns: np.ndarray) -> pd.DataFrame:
-        """Return one row a pair of networks: number of edges and the mean of each (E,) column over them."""
+        """Return one row per pair of networks: number of edges and the mean of each (E,) column over them."""
         pairs = self.edge_pairs()
         table = pd.DataFrame({"a": pairs[:, 0], "b": pairs[:, 1], **columns})
         grouped = table.groupby(["a", "b"])

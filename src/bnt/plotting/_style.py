@@ -1,0 +1,150 @@
+"""One style for every figure: sizes for one column of a paper, colours, legends, and figures as files or page text.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart; markers differ as well.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from bnt.cohort._files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+Arguments = ParamSpec("Arguments")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C8C8C")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":")
+NEGATIVE, POSITIVE = COLOURS[0], COLOURS[1]  # blue and orange
+REFERENCE_LINE: dict[str, Any] = {"color": "#6E6E6E", "lw": 1, "ls": ":"}  # chance, no difference, a perfect fit
+SEQUENTIAL = "cividis"
+COLUMN_INCHES = 3.4
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.3,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bnt",
+    "pdf.fonttype": 42,  # letters stay letters
+    "figure.dpi": 150,
+}
+SCREEN = 1.75  # pixels of a page per point of a figure: 8 point letters become 14 pixels
+PHONE = 1.15  # the same on a phone, where wide figures scroll instead of shrinking below 9 pixels
+
+
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """Draw in our style, without touching the caller's matplotlib settings."""
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
+        import matplotlib as mpl
+
+        with mpl.rc_context(STYLE):
+            return _names_as_text(draw(*args, **kwargs))
+
+    return drawn
+
+
+def _names_as_text(figure: Figure) -> Figure:
+    """Let a dollar in a name be a dollar, not the start of a formula; numbers of logarithmic axes stay formulas."""
+    from matplotlib.text import Text
+
+    axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis)]
+    powers = {text for axis in axes if axis.get_scale() == "log" for text in axis.findobj(Text)}
+    for text in set(figure.findobj(Text)) - powers:
+        text.set_parse_math(False)
+    return figure
+
+
+def canvas(width: float = COLUMN_INCHES, height: float = 2.5, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a new figure and its axes, without pyplot's state."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height), layout="constrained")
+    return figure, [figure.add_subplot(1, columns, i + 1) for i in range(columns)]
+
+
+def look(i: int) -> dict[str, Any]:
+    """Return colour and marker of the i-th model: the two together tell any sixteen apart without colour vision."""
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
+
+
+def signed_colours(middle: str = "#FFFFFF") -> LinearSegmentedColormap:
+    """Return the map from blue (negative) over ``middle`` to orange (positive)."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("signed", [NEGATIVE, middle, POSITIVE])
+
+
+def wrapped(name: str, width: int = 18) -> str:
+    """Return a long name in lines, broken after its colon and commas."""
+    lines = [""]
+    for piece in re.split(r"(?<=[:,])", str(name)):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
+
+
+def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
+    """Put the legend under the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 3 if all(len(label) < 12 for label in labels) else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=7)
+
+
+def figure_bytes(figure: Figure, kind: str) -> bytes:
+    """Return a figure as ``png``, ``pdf`` or ``svg``; equal figures give equal bytes."""
+    import matplotlib as mpl
+
+    unset = {"png": ("Software",), "pdf": ("CreationDate", "Producer"), "svg": ("Date", "Creator")}
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        metadata = dict.fromkeys(unset[kind])
+        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata, transparent=kind == "svg")
+    return buffer.getvalue()
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure for a paper: PNG, PDF or SVG by the ending of the name."""
+    path = Path(path)
+    write_atomic(path, figure_bytes(figure, path.suffix[1:].lower()))
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """Return a figure for a page: ids of its own, black drawn in the page's ink, as wide as can be read.
+
+    Parameters
+    ----------
+    figure : Figure
+    name : str
+        Unique in the page.
+    description : str
+        For readers who do not see the figure; HTML-safe.
+    """
+    svg = re.sub(r"^.*?(?=<svg)", "", figure_bytes(figure, "svg").decode(), flags=re.DOTALL)
+    points = float(figure.get_figwidth()) * 72
+    size = f'style="width:min(100%,{points * SCREEN:.0f}px);min-width:{points * PHONE:.0f}px"'
+    svg = re.sub(r'(<svg [^>]*?)\s*width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg [^>]*?)\s*height="[^"]*"', r"\1", svg, count=1)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{description}" {size} ', 1)
+    # Ids of clip paths and glyphs are unique within one figure only.
+    for mark in ('id="', 'xlink:href="#', "url(#"):
+        svg = svg.replace(mark, f"{mark}{name}-")
+    svg = re.sub(r"#000000\b", "currentColor", svg)
+    for i, colour in enumerate(COLOURS):  # the style sheet has lighter ones for a dark page
+        svg = svg.replace(f": {colour.lower()}", f": var(--c{i},{colour.lower()})")
+    return svg
