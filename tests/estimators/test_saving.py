@@ -13,6 +13,7 @@ from bnt import BrainNetworkClassifier, BrainNetworkRegressor, Cohort, SiteStrat
 from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.report._commands import train_command
+from bnt.splits import Split
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._run import describe, train_run
 from bnt.training._trained import TrainedRun
@@ -74,8 +75,10 @@ def test_a_run_of_the_command_line_opens_as_an_estimator(cohort, tiny, tmp_path)
     from bnt.training._run import describe, train_run
 
     split = next(bnt.SiteStratifiedSplit(1).split(cohort, "diagnosis"))
-    config = describe(cohort, "diagnosis", split, model="bnt", options=tiny["options"], recipe=tiny["recipe"])
-    result = train_run(cohort, split, config, tmp_path / "run")
+    config = describe(
+        cohort, "diagnosis", Split.of(cohort, split), model="bnt", options=tiny["options"], recipe=tiny["recipe"]
+    )
+    result = train_run(cohort, Split.of(cohort, split), config, tmp_path / "run")
     clf = BrainNetworkClassifier.load(tmp_path / "run")
     expected = result.predictions.query("part == 'test'")["p_1"]
     np.testing.assert_allclose(clf.predict_proba(cohort.select(split[2]))[:, 1], expected, atol=1e-5)
@@ -118,8 +121,10 @@ def test_the_command_predicts_with_a_saved_estimator(cohort, y, tmp_path):
 
 def test_classes_of_a_run_with_another_positive_class_are_sorted(cohort, tmp_path):
     split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
-    config = describe(cohort, "diagnosis", split, model="svm", recipe=find_recipe("default", "svm"), positive="0")
-    report = train_run(cohort, split, config, tmp_path / "run").report
+    config = describe(
+        cohort, "diagnosis", Split.of(cohort, split), model="svm", recipe=find_recipe("default", "svm"), positive="0"
+    )
+    report = train_run(cohort, Split.of(cohort, split), config, tmp_path / "run").report
     assert report["positive_class"] == 0
     loaded = BrainNetworkClassifier.load(tmp_path / "run")
     test, y = cohort.select(split[2]), cohort.labels("diagnosis")[split[2]]

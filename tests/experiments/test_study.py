@@ -13,7 +13,7 @@ from small_studies import LOGISTIC, make_study, tiny, weights
 
 from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
-from bnt.splits import named_splits
+from bnt.splits import Split, named_splits
 from bnt.studies._job import Job, Variant
 from bnt.studies._merge import run_mismatch
 from bnt.studies._results import pooled_predictions, run_table, shared_runs, write_tables
@@ -53,8 +53,7 @@ def test_a_finished_run_of_another_configuration_is_refused_before_anything_is_w
 
 def test_other_subjects_under_the_same_split_name_are_refused(cohort, copy):
     study = make_study(copy, cohort, [LOGISTIC])
-    train, val, test = study.splits[0][1]
-    study.splits[0] = (study.splits[0][0], (train[:-1], val, test))
+    study.splits[0] = replace(study.splits[0], train=study.splits[0].train[:-1])
     with pytest.raises(BadInput, match="another configuration"):
         study.run()
 
@@ -99,10 +98,11 @@ def test_seeds_and_splits_given_twice_are_refused(cohort, tmp_path):
 def test_a_network_cannot_select_on_one_class_and_a_linear_model_need_not(cohort, tmp_path):
     zeros, ones = (np.flatnonzero(cohort.labels("diagnosis") == k) for k in (0, 1))
     parts = np.r_[zeros[:10], ones[:10]], zeros[10:14], np.r_[zeros[14:], ones[10:]]
+    split = Split.of(cohort, parts, "s")
     with pytest.raises(BadInput, match="No validation subject of split s has diagnosis = 1 .*bnt cannot select"):
-        Study(tmp_path, cohort, "diagnosis", [LOGISTIC, tiny()], [("s", parts)])
+        Study(tmp_path, cohort, "diagnosis", [LOGISTIC, tiny()], [split])
     last = replace(tiny(), recipe=replace(tiny().recipe, select="last"))
-    assert Study(tmp_path, cohort, "diagnosis", [LOGISTIC, last], [("s", parts)]).cautions == []
+    assert Study(tmp_path, cohort, "diagnosis", [LOGISTIC, last], [split]).cautions == []
 
 
 def test_variants_that_would_share_a_folder_are_refused(cohort, tmp_path):
@@ -175,7 +175,7 @@ def test_an_unknown_reference_is_refused(whole):
 
 def test_splits_of_another_seed_are_refused(cohort, copy):
     study = make_study(copy, cohort, [Variant("svm", "svm")])
-    study.splits = [(name.replace(":0:", ":1:"), split) for name, split in study.splits]
+    study.splits = [replace(split, name=split.name.replace(":0:", ":1:")) for split in study.splits]
     with pytest.raises(BadInput, match="another one: choose another --out"):
         study.run()
 

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from small_studies import tiny
@@ -18,7 +17,7 @@ from bnt.cli._tune_command import parse_grid
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models, model_options
 from bnt.paper import _estimate_time as estimate
-from bnt.splits import check_split, named_splits
+from bnt.splits import check_split, named_splits, read_splits
 from bnt.studies import _tuning as tuning_module
 from bnt.studies._grids import (
     FREE_RANGES,
@@ -110,13 +109,13 @@ def test_models_that_the_paper_did_not_tune_say_so():
 
 
 def test_the_inner_split_never_holds_a_test_subject(cohort):
-    for _, split in named_splits(cohort, "diagnosis", "site-stratified", n_splits=5):
+    for split in named_splits(cohort, "diagnosis", "site-stratified", n_splits=5):
         inner = inner_split(cohort, "diagnosis", split)
-        check_split(cohort, *inner)
-        assert not np.intersect1d(np.concatenate(inner), split[2]).size
-        assert set(inner[0]) | set(inner[1]) == set(split[0])
-        assert np.array_equal(inner[2], split[1])
-        assert len(inner[1]) == len(split[1])
+        check_split(cohort, *inner.rows(cohort))
+        assert not set(inner.train + inner.validation + inner.test) & set(split.test)
+        assert set(inner.train) | set(inner.validation) == set(split.train)
+        assert inner.test == split.validation
+        assert len(inner.validation) == len(split.validation)
 
 
 def test_a_setting_changes_options_and_recipe():
@@ -151,12 +150,12 @@ def test_the_best_setting_on_validation_is_tested_once(make_tuning):
     best = trials.groupby("split")["validation_score"].max()
     assert chosen.set_index("split")["validation_score"].to_dict() == best.to_dict()
     tested = {
-        name: set(pd.read_csv(folder / "splits.csv").query("part == 'test'")["participant_id"])
+        name: set(read_splits(folder / "splits.csv")[0].test)
         for folder in (tuning.folder / "trials" / "runs").iterdir()
         for name in [folder.name]
     }
-    for (_, split), number in zip(tuning.study.splits, (0, 1)):
-        outer = set(tuning.study.cohort.ids[split[2]])
+    for split, number in zip(tuning.study.splits, (0, 1)):
+        outer = set(split.test)
         inside = [who for name, who in tested.items() if f"split{number}" in name]
         assert inside
         assert not any(who & outer for who in inside)
@@ -294,7 +293,7 @@ def test_a_search_that_was_interrupted_is_not_mixed_with_another(make_tuning, mo
 def test_variants_keep_their_own_options_when_tuned(cohort, tmp_path):
     splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
     found = Tuning(tmp_path, cohort, "diagnosis", Variant("r", "ridge", {"shrinkage": 0.1}), splits)
-    trial = found._trial(*found.inner.splits[0], 0, {"penalty": 10.0})
+    trial = found._trial(found.inner.splits[0], 0, {"penalty": 10.0})
     assert trial.job.variant.options == {"shrinkage": 0.1, "penalty": 10.0}
 
 
@@ -386,7 +385,7 @@ def test_how_long_a_search_takes_is_said_before_it_starts(make_tuning, monkeypat
     options = tune_command.Options(cohort=Path("."), out=tuning.folder)
     said = tune_command.how_long(tuning, options, 2)
     trial, final = (
-        estimate.most_steps(tuning.base.recipe, len(study.splits[0][1][0])) for study in (tuning.inner, tuning.study)
+        estimate.most_steps(tuning.base.recipe, len(study.splits[0].train)) for study in (tuning.inner, tuning.study)
     )
     seconds = (8 * trial + 4 * final) * 10.0 * estimate.BEYOND_STEPS / 2
     assert said == f": about {estimate.duration(seconds)} with 4 epochs each, at the speed of the model as it is"

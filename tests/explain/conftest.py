@@ -10,9 +10,9 @@ import pytest
 
 import bnt
 from bnt.cohort import Cohort
-from bnt.splits import choose_split
+from bnt.splits import Rows, Split, choose_split
 from bnt.training import find_recipe
-from bnt.training._run import Split, describe, train_run
+from bnt.training._run import describe, train_run
 from bnt.training._trained import TrainedRun
 
 OPTIONS: dict[str, dict[str, Any]] = {"bnt": {"n_clusters": 4, "ffn": 32, "n_heads": 2, "dropout": 0.0}, "svm": {}}
@@ -27,29 +27,29 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> Cohort:
 
 
 @pytest.fixture(scope="session")
-def split(cohort: Cohort) -> Split:
-    return choose_split(cohort, "diagnosis", "site-stratified", which="0", seed=0)[1]
+def split(cohort: Cohort) -> Rows:
+    return choose_split(cohort, "diagnosis", "site-stratified", which="0", seed=0).rows(cohort)
 
 
-def configure(cohort: Cohort, split: Split, model: str, **changes: Any):
+def configure(cohort: Cohort, split: Rows, model: str, **changes: Any):
     recipe = find_recipe(
         "default", **({"ema": 0.0, "mixup": 0.0, "select": "best", "lr": 2e-3, "reduction": "mean"} | changes)
     )
-    return describe(cohort, "diagnosis", split, model=model, options=OPTIONS[model], recipe=recipe)
+    return describe(cohort, "diagnosis", Split.of(cohort, split), model=model, options=OPTIONS[model], recipe=recipe)
 
 
 @pytest.fixture(scope="session")
-def make_run(cohort: Cohort, split: Split, tmp_path_factory: pytest.TempPathFactory):
+def make_run(cohort: Cohort, split: Rows, tmp_path_factory: pytest.TempPathFactory):
     def make(model: str, **changes: Any) -> TrainedRun:
         folder: Path = tmp_path_factory.mktemp("run") / model
-        train_run(cohort, split, configure(cohort, split, model, **changes), folder)
+        train_run(cohort, Split.of(cohort, split), configure(cohort, split, model, **changes), folder)
         return TrainedRun(folder)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def configured(cohort: Cohort, split: Split):
+def configured(cohort: Cohort, split: Rows):
     return lambda model, **changes: configure(cohort, split, model, **changes)
 
 
@@ -71,5 +71,5 @@ def svm(make_run) -> TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def test_rows(split: Split) -> np.ndarray:
+def test_rows(split: Rows) -> np.ndarray:
     return np.asarray(split[2])

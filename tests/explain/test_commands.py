@@ -109,7 +109,7 @@ def test_predict_announces_no_numbers_where_a_model_has_none(svm, cohort, tmp_pa
 
 def test_predict_says_who_was_trained_on(svm, cohort, tmp_path, capsys):
     assert main(["predict", str(svm.folder), str(cohort.path), "--out", str(tmp_path / "p.csv")]) == 0
-    parts = pd.read_csv(svm.folder / "splits.csv", dtype=str).set_index("participant_id")["part"]
+    parts = pd.read_csv(svm.folder / "splits.csv", dtype=str).set_index("participant_id").iloc[:, 0].dropna()
     found = pd.read_csv(tmp_path / "p.csv", dtype=str).set_index("participant_id")["seen_in"]
     assert (found.reindex(parts.index) == parts).all()
     seen = parts.isin(["train", "validation"]).sum()

@@ -14,6 +14,7 @@ from bnt.explain._opening import classical_model, margins, training_part
 from bnt.explain._patterns import baseline_edges, features_of
 from bnt.explain._stability import planted_edges, planted_pairs, precision, refit, shuffled_within
 from bnt.models._inputs import Inputs
+from bnt.splits import Split
 
 
 def map_of(run, cohort, rows, train, method=None):
@@ -26,7 +27,9 @@ def ridge_of(cohort, split, **options):
     from bnt.training import find_recipe
     from bnt.training._run import describe
 
-    config = describe(cohort, "diagnosis", split, model="ridge", options=options, recipe=find_recipe("default"))
+    config = describe(
+        cohort, "diagnosis", Split.of(cohort, split), model="ridge", options=options, recipe=find_recipe("default")
+    )
     return refit(config, cohort, cohort.labels("diagnosis"), split[0], split[1])
 
 
@@ -229,7 +232,9 @@ def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
     from bnt.training import find_recipe
     from bnt.training._run import describe
 
-    config = describe(cohort, "diagnosis", split, model="graphormer", recipe=find_recipe("default", epochs=1))
+    config = describe(
+        cohort, "diagnosis", Split.of(cohort, split), model="graphormer", recipe=find_recipe("default", epochs=1)
+    )
     fitted = refit(config, cohort, cohort.labels("diagnosis"), split[0][:32], split[1])  # it reads edges in bins
     for method in ("integrated-gradients", "gradient"):
         with pytest.raises(BadInput, match="--method pattern"):

@@ -25,6 +25,7 @@ from bnt.models._braingnn import (
     two_hops,
 )
 from bnt.nn._graph_layers import TopKPool
+from bnt.splits import Split
 from bnt.training._batches import Batches
 from bnt.training._learner import window_of
 from bnt.training._recipe import RECIPES, Recipe, find_recipe
@@ -166,7 +167,7 @@ def test_a_cohort_without_series_is_told_so():
     bare = Cohort(cohort.edges(np.arange(30)), cohort.participants, cohort.rois, diagonal=cohort.diagonal)
     split = next(SiteStratifiedSplit(n_splits=1).split(bare, "diagnosis"))
     with pytest.raises(BadInput, match="'braingnn-released' reads time series and the cohort has none"):
-        describe(bare, "diagnosis", split, model="braingnn-released", recipe=Recipe(epochs=1))
+        describe(bare, "diagnosis", Split.of(bare, split), model="braingnn-released", recipe=Recipe(epochs=1))
 
 
 def test_consistency_loss_is_the_mean_squared_distance_within_a_class():
@@ -270,5 +271,5 @@ def test_fisher_z_is_not_taken_of_what_are_no_correlations(kind, changes, said):
     split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
     recipe = replace(Recipe(epochs=1), **changes)
     with pytest.raises(BadInput, match=said):
-        describe(cohort, "diagnosis", split, model="braingnn-released", recipe=recipe)
-    describe(cohort, "diagnosis", split, model="braingnn", recipe=recipe)
+        describe(cohort, "diagnosis", Split.of(cohort, split), model="braingnn-released", recipe=recipe)
+    describe(cohort, "diagnosis", Split.of(cohort, split), model="braingnn", recipe=recipe)

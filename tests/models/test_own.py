@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -123,8 +122,8 @@ def test_own_models_are_compared_with_the_others(models, cohort, tmp_path, capsy
     made: dict = {}
     exec(BLOCKS[0], made)
     row = runs[(runs["variant"] == "my_models.py:scaled_logistic") & (runs["split"].str.endswith("split1"))].iloc[0]
-    parts = pd.read_csv(tmp_path / "study" / "runs" / row["run"] / "splits.csv").groupby("part")["participant_id"]
-    train, test = (np.flatnonzero(np.isin(source.ids, parts.get_group(p))) for p in ("train", "test"))
+    [split] = bnt.splits.read_splits(tmp_path / "study" / "runs" / row["run"] / "splits.csv")
+    train, _, test = split.rows(source)
     y = source.labels("diagnosis")
     fitted = made["scaled_logistic"]().fit(source.connectomes[train], y[train])
     expected = roc_auc_score(y[test], fitted.predict_proba(source.connectomes[test])[:, 1])

@@ -23,6 +23,7 @@ from bnt.report._build import LARGEST, watch_report, write_report
 from bnt.report._commands import compare_command, split_table, train_command
 from bnt.report._explanations_section import read_explanation
 from bnt.report._page import Page, cell
+from bnt.splits import read_splits
 
 
 @pytest.mark.parametrize(
@@ -191,17 +192,13 @@ def test_the_compare_command_means_the_same_study(study: Path, tmp_path: Path):
 
 def test_the_table_of_splits_in_the_page_is_a_protocol(study: Path, cohort_folder: Path, tmp_path: Path):
     from bnt.cohort import load_cohort
-    from bnt.splits import named_splits, read_splits
+    from bnt.splits import named_splits
 
-    table = split_table({f"split{k}": next(study.glob(f"runs/logistic*split{k}*")) for k in range(3)})
-    assert table is not None
     file = tmp_path / "splits.csv"
-    table.to_csv(file, index=False)
+    file.write_text(split_table({f"split{k}": next(study.glob(f"runs/logistic*split{k}*")) for k in range(3)}))
     cohort = load_cohort(cohort_folder)
     wanted = named_splits(cohort, "diagnosis", "site-stratified", n_splits=3)
-    for (_, parts), found in zip(wanted, read_splits(file, cohort), strict=True):
-        for a, b in zip(parts, found, strict=True):
-            assert np.array_equal(np.sort(a), b)
+    assert [found.parts for found in read_splits(file, cohort)] == [split.parts for split in wanted]
 
 
 def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
@@ -225,11 +222,16 @@ def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
 def test_a_leak_on_disk_is_called_a_leak(study: Path, cohort_folder: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(next(study.glob("runs/logistic*split0*")), run)
-    table = pd.read_csv(run / "splits.csv", dtype=str)
-    test = table.loc[table["part"] == "test"].iloc[[0]]
-    pd.concat([table, test.assign(part="train")]).to_csv(run / "splits.csv", index=False)
-    leak = evidence.leaks(run, evidence.look_up_cohort(str(cohort_folder)))
-    assert leak == f"{test['participant_id'].iloc[0]} is on two sides of the split"
+    split = read_splits(run / "splits.csv")[0]
+    changed = shutil.copytree(cohort_folder, tmp_path / "cohort")
+    people = pd.read_csv(changed / "participants.tsv", sep="\t", dtype=str)
+    people.loc[people["participant_id"].isin([split.train[0], split.test[0]]), "group"] = "one-family"
+    people.to_csv(changed / "participants.tsv", sep="\t", index=False)
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace(str(cohort_folder.resolve()), str(changed)))
+    leak = evidence.leaks(run, evidence.look_up_cohort(str(changed)))
+    assert leak is not None
+    assert all(word in leak for word in (split.train[0], split.test[0], "one-family"))
     assert cautions.of_leak(leak)[0].startswith("LEAK")
     assert "LEAK" in write_report(run).read_text()
 

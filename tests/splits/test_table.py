@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import numpy as np
 import pytest
 from cohorts import cohort_of
@@ -15,6 +18,8 @@ from bnt.splits import (
     RepeatedKFold,
     SavedSplits,
     SiteStratifiedSplit,
+    Split,
+    SplitName,
     check_classes,
     check_split,
     choose_split,
@@ -65,17 +70,17 @@ def test_splits_are_read_back_by_subject_id(cohort, tmp_path, suffix):
     order = np.random.default_rng(0).permutation(len(cohort))
     shuffled = cohort.select(order)
     for name, (one, other) in zip("xyz", zip(splits, read_splits(path, shuffled), strict=True)):
-        for a, b in zip(one, other):
+        for a, b in zip(one, other.rows(shuffled)):
             assert set(cohort.ids[a]) == set(shuffled.ids[b])
         assert len(read_splits(path, cohort, names=[name])) == 1
 
 
-def test_the_layout_is_one_row_a_subject_with_0_1_2_or_empty(cohort, tmp_path):
+def test_the_layout_is_one_row_per_subject_with_words_or_nothing(cohort, tmp_path):
     path = tmp_path / "splits.csv"
     save_splits(path, cohort, [(np.array([2]), np.array([3]), np.array([4]))])
     lines = path.read_text().splitlines()
     assert lines[0] == "participant_id,split0"
-    assert lines[1:6] == ["sub-0000,", "sub-0001,", "sub-0002,0", "sub-0003,1", "sub-0004,2"]
+    assert lines[1:6] == ["sub-0000,", "sub-0001,", "sub-0002,train", "sub-0003,validation", "sub-0004,test"]
 
 
 def test_a_leaking_split_is_not_written(cohort, tmp_path):
@@ -88,7 +93,8 @@ def test_ids_of_another_column_are_found_by_its_name(cohort, tmp_path):
     named = bnt.Cohort(cohort.connectomes, cohort.participants.assign(file_id=[f"F{i}" for i in range(40)]))
     path = tmp_path / "s.csv"
     path.write_text("file_id,seed0\nF5,0\nF6,1\nF7,2\n")
-    assert [p.tolist() for p in read_splits(path, named)[0]] == [[5], [6], [7]]
+    [found] = read_splits(path, named)
+    assert [p.tolist() for p in found.rows(named)] == [[5], [6], [7]]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_ids_of_another_column_are_found_by_its_name(cohort, tmp_path):
             "participant_id,s\nsub-0002,0\nnobody,1\n",
             r"1 of 2 subjects who are not in the cohort \(the first is nobody",
         ),
-        ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not 0, 1, 2 "),
+        ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not train"),
         ("participant_id,s\nsub-0002,0\nsub-0002,1\n", "lists subject sub-0002 twice"),
         ("participant_id,s\nsub-0002,0\nsub-0003,1\n", "split s: The test part of the split is empty"),
         ("participant_id,s\nsub-0000,0\nsub-0001,1\nsub-0003,2\n", "are of one group"),
@@ -142,15 +148,14 @@ def test_protocols_by_name(cohort, tmp_path):
         protocol("nowhere.csv")
 
 
-def test_the_lists_of_a_run_are_a_table_of_one_split(cohort, tmp_path):
-    from bnt.training._run import write_splits
-
-    split = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
-    write_splits(tmp_path, cohort, split)
-    [(name, found)] = named_splits(cohort, "diagnosis", str(tmp_path / "splits.csv"))
-    assert name == "splits.csv:part"
-    for mine, theirs in zip(found, split, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+def test_the_lists_of_a_run_of_version_0_1_0_are_read(cohort, tmp_path):
+    [split] = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    lines = [f"{name},{part}" for part, names in split.parts.items() for name in names]
+    (tmp_path / "splits.csv").write_text("\n".join(["participant_id,part", *lines]))
+    [found] = named_splits(cohort, "diagnosis", str(tmp_path / "splits.csv"))
+    assert found.name == "splits.csv:part"
+    assert (found.parts, found.digest()) == (split.parts, split.digest())
+    assert read_splits(tmp_path / "splits.csv")[0] == found  # without a cohort, too
 
 
 def test_a_table_with_fewer_splits_or_subjects_is_said(cohort, tmp_path, capsys):
@@ -176,7 +181,7 @@ def test_leave_one_site_out_says_how_many_splits_it_has(cohort):
 
 # -- classes that a part lacks ----------------------------------------------------------------------
 
-Y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+ILL = cohort_of(["a"] * 8, [0] * 8, ill=[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -191,14 +196,12 @@ Y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     ],
 )
 def test_a_class_that_cannot_be_learned_or_selected_on_is_refused(parts, selecting, message):
-    split = tuple(np.array(part) for part in parts)
     with pytest.raises(BadInput, match=message):
-        check_classes("ill", Y, [("s", split)], selecting)
+        check_classes(ILL, "ill", [Split.of(ILL, parts, "s")], selecting)
 
 
 def test_a_class_that_is_not_tested_is_a_caution_for_each_of_a_few_splits():
-    split = (np.array([0, 4]), np.array([1, 2]), np.array([3]))
-    found = check_classes("ill", Y.astype(float), [(f"s{k}", split) for k in range(6)])
+    found = check_classes(ILL, "ill", [Split.of(ILL, ([0, 4], [1, 2], [3]), f"s{k}") for k in range(6)])
     assert found[0] == "AUROC is undefined on split s0: no test subject has ill = 1 (4 of 8 subjects have it)."
     assert found[3:] == ["AUROC is undefined on 3 more splits, too: s3, s4, s5."]
 
@@ -218,10 +221,11 @@ def test_one_split_is_chosen_by_number_or_name(cohort, tmp_path):
     path = tmp_path / "s.csv"
     save_splits(path, cohort, splits, names=["a", "b", "c"])
     for name, which in (("site-stratified", "2"), (str(path), "c"), (str(path), "2")):
-        np.testing.assert_array_equal(choose_split(cohort, "diagnosis", name, which=which)[1][0], splits[2][0])
-    assert choose_split(cohort, "diagnosis", str(path), which="c")[0] == "s.csv:c"
-    _, (_, _, test) = choose_split(cohort, "diagnosis", "leave-one-site-out", which="b")
-    assert set(cohort.sites[test]) == {"b"}
+        found = choose_split(cohort, "diagnosis", name, which=which)
+        np.testing.assert_array_equal(found.rows(cohort)[0], splits[2][0])
+    assert choose_split(cohort, "diagnosis", str(path), which="c").name == "s.csv:c"
+    tested = choose_split(cohort, "diagnosis", "leave-one-site-out", which="b").rows(cohort)[2]
+    assert set(cohort.sites[tested]) == {"b"}
     for name, which in ((str(path), "d"), ("leave-one-site-out", "c"), ("site-stratified", "last")):
         with pytest.raises(BadInput, match=f"no split '{which}'"):
             choose_split(cohort, "diagnosis", name, which=which)
@@ -254,6 +258,28 @@ def test_the_shared_splits_fit_the_real_subjects(shared_abide):
     real = bnt.Cohort(edges, pd.DataFrame({"participant_id": names}))
     splits = read_splits(shared_abide / "splits.csv", real, names=[f"seed{k}" for k in range(100, 120)])
     assert len(splits) == 20
-    for parts in splits:
-        assert [len(p) for p in parts] == [705, 101, 202]
-        assert set(real.ids) - set(real.ids[np.concatenate(parts)]) == {"UM_1_0050286"}
+    for split in splits:
+        assert split.sizes == (705, 101, 202)
+        assert set(real.ids) - {*split.train, *split.validation, *split.test} == {"UM_1_0050286"}
+
+
+# -- the split itself -------------------------------------------------------------------------------
+
+
+def test_a_split_keeps_its_digest_of_version_0_1_0(cohort):
+    rows = next(SiteStratifiedSplit(n_splits=1).split(cohort, "diagnosis"))
+    lists = json.dumps([cohort.ids[part].tolist() for part in rows])
+    assert Split.of(cohort, rows).digest() == hashlib.sha256(lists.encode()).hexdigest()
+
+
+def test_a_split_finds_its_subjects_in_another_order_and_names_who_is_missing(cohort):
+    split = Split.of(cohort, ([2, 3], [4], [5]), "mine")
+    turned = cohort.select(np.arange(40)[::-1])
+    assert [rows.tolist() for rows in split.rows(turned)] == [[37, 36], [35], [34]]
+    with pytest.raises(BadInput, match="sub-0005.*mine"):
+        split.rows(cohort.select(np.arange(5)))
+
+
+@pytest.mark.parametrize("name", ["site-stratified:0:split3", "splits.csv:seed100", "mine", "", "loso:1:a b"])
+def test_a_split_name_is_read_back(name):
+    assert str(SplitName.parse(name)) == name

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from bnt.models import create_model
+from bnt.splits import Split
 from bnt.training._batches import CentredInputs, prepare
 from bnt.training._recipe import Recipe
 from bnt.training._run import describe, train_run
@@ -27,8 +28,10 @@ def test_centred_training_matrices_have_mean_zero_and_sd_one():
 
 
 def test_statistics_come_from_the_training_part_and_travel_with_the_run(small_cohort, split, tmp_path):
-    config = describe(small_cohort, "diagnosis", split, model="bnt", options=TINY, recipe=RECIPE)
-    result = train_run(small_cohort, split, config, tmp_path / "run")
+    config = describe(
+        small_cohort, "diagnosis", Split.of(small_cohort, split), model="bnt", options=TINY, recipe=RECIPE
+    )
+    result = train_run(small_cohort, Split.of(small_cohort, split), config, tmp_path / "run")
     trained = TrainedRun(tmp_path / "run")
     expected = small_cohort.square(split[0]).mean(axis=0)
     assert np.allclose(trained.learner.state()["member0.mean"].numpy(), expected, atol=1e-6)
@@ -38,8 +41,10 @@ def test_statistics_come_from_the_training_part_and_travel_with_the_run(small_co
 
 def test_raw_inputs_reach_the_network_untouched(small_cohort, split, tmp_path):
     recipe = replace(RECIPE, inputs="raw")
-    config = describe(small_cohort, "diagnosis", split, model="bnt", options=TINY, recipe=recipe)
-    train_run(small_cohort, split, config, tmp_path / "run")
+    config = describe(
+        small_cohort, "diagnosis", Split.of(small_cohort, split), model="bnt", options=TINY, recipe=recipe
+    )
+    train_run(small_cohort, Split.of(small_cohort, split), config, tmp_path / "run")
     assert "member0.mean" not in TrainedRun(tmp_path / "run").learner.state()
 
 

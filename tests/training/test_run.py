@@ -17,6 +17,7 @@ import torch
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.splits import Split
 from bnt.training import _checkpoint as checkpoint_module
 from bnt.training._config import read_config, write_toml
 from bnt.training._recipe import Recipe
@@ -31,13 +32,13 @@ RECIPE = Recipe(
 
 def config_of(cohort, split, recipe=RECIPE, **more):
     settings = {"model": "bnt", "options": TINY, "recipe": recipe, "seed": 3, **more}
-    return describe(cohort, settings.pop("label", "diagnosis"), split, **settings)
+    return describe(cohort, settings.pop("label", "diagnosis"), Split.of(cohort, split), **settings)
 
 
 @pytest.fixture(scope="module")
 def finished(small_cohort, split, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train_run(small_cohort, split, config_of(small_cohort, split), folder)
+    train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), folder)
     return folder
 
 
@@ -84,9 +85,11 @@ def test_report_equals_metrics_recomputed_from_the_predictions(finished):
 
 
 def test_same_seed_same_hash_and_another_seed_another(finished, small_cohort, split, tmp_path):
-    again = train_run(small_cohort, split, config_of(small_cohort, split), tmp_path / "again")
+    again = train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), tmp_path / "again")
     assert again.report["weights_sha256"] == digest(finished)
-    other = train_run(small_cohort, split, config_of(small_cohort, split, seed=4), tmp_path / "other")
+    other = train_run(
+        small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, seed=4), tmp_path / "other"
+    )
     assert other.report["weights_sha256"] != digest(finished)
 
 
@@ -98,7 +101,7 @@ def test_test_subjects_cannot_influence_the_weights(finished, small_cohort, spli
     table = small_cohort.participants.drop(columns=["scan"])
     table.loc[split[2], "group"] = "same"  # the spoiled scans are all alike
     spoiled = Cohort(matrices, table)
-    result = train_run(spoiled, split, config_of(spoiled, split), tmp_path / "spoiled")
+    result = train_run(spoiled, Split.of(spoiled, split), config_of(spoiled, split), tmp_path / "spoiled")
     assert result.report["weights_sha256"] == digest(finished)
 
 
@@ -123,12 +126,14 @@ def test_prediction_refuses_another_atlas_or_kind(finished, small_cohort):
 
 def test_finished_run_is_not_run_again(finished, small_cohort, split):
     before = (finished / "report.json").stat().st_mtime_ns
-    train_run(small_cohort, split, config_of(small_cohort, split), finished, resume=True)
+    train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), finished, resume=True)
     assert (finished / "report.json").stat().st_mtime_ns == before
     with pytest.raises(BadInput, match="finished run: choose another folder, or pass --overwrite"):
-        train_run(small_cohort, split, config_of(small_cohort, split), finished)
+        train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), finished)
     with pytest.raises(BadInput, match="another configuration"):
-        train_run(small_cohort, split, config_of(small_cohort, split, seed=9), finished, resume=True)
+        train_run(
+            small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, seed=9), finished, resume=True
+        )
 
 
 def _train_and_die(cohort, split, folder, function: str, at: int) -> None:
@@ -148,7 +153,7 @@ def _train_and_die(cohort, split, folder, function: str, at: int) -> None:
         return original(*args, **kwargs)
 
     setattr(holder, function, deadly)
-    train_run(cohort, split, config_of(cohort, split), folder, resume=True)
+    train_run(cohort, Split.of(cohort, split), config_of(cohort, split), folder, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +169,7 @@ def test_kill_9_and_resume_gives_the_same_hash(finished, small_cohort, split, tm
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert not (folder / "DONE").exists()
-    result = train_run(small_cohort, split, config_of(small_cohort, split), folder, resume=True)
+    result = train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), folder, resume=True)
     assert result.report["weights_sha256"] == digest(finished)
     assert {f.name for f in folder.iterdir()} == {f.name for f in finished.iterdir()}
 
@@ -177,14 +182,14 @@ def test_the_time_of_an_interrupted_run_counts_the_epochs_before(small_cohort, s
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_run(small_cohort, split, config, tmp_path / "run", watch=stop)
+        train_run(small_cohort, Split.of(small_cohort, split), config, tmp_path / "run", watch=stop)
     file = tmp_path / "run" / "metrics.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(line["cpu_seconds"] >= 0 for line in lines)
     lines[0] |= {"seconds": 1000.0, "cpu_seconds": 500.0}
     file.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"epoch": 3, "sec')
-    report = train_run(small_cohort, split, config, tmp_path / "run", resume=True).report
+    report = train_run(small_cohort, Split.of(small_cohort, split), config, tmp_path / "run", resume=True).report
     assert 1000 <= report["seconds"] < 1100
     assert 500 <= report["cpu_seconds"] < 600
 
@@ -204,7 +209,7 @@ def test_a_full_disk_is_said_so_and_the_old_checkpoint_stays(small_cohort, split
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     folder = tmp_path / "run"
     with pytest.raises(BadInput, match="No space left on device.*intact"):
-        train_run(small_cohort, split, config_of(small_cohort, split), folder)
+        train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), folder)
     _, facts = checkpoint_module.load_tensors(folder / "checkpoint.safetensors")
     assert facts["epoch"] == 1
     assert not list(folder.glob("*.tmp"))
@@ -214,9 +219,9 @@ def test_a_folder_that_cannot_be_written_is_said_so(small_cohort, split, tmp_pat
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     with pytest.raises(BadInput, match="file"):
-        train_run(small_cohort, split, config_of(small_cohort, split), blocked)
+        train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), blocked)
     with pytest.raises(BadInput, match="cannot be written"):
-        train_run(small_cohort, split, config_of(small_cohort, split), blocked / "inside")
+        train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), blocked / "inside")
 
 
 def test_damaged_weights_are_refused_with_a_sentence(finished, tmp_path):
@@ -238,7 +243,9 @@ def test_a_split_with_a_subject_on_two_sides_is_refused(small_cohort, split):
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_without_refit_the_selected_weights_are_tested(small_cohort, split, tmp_path, select):
     recipe = replace(RECIPE, refit=False, n_members=1, select=select)
-    result = train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path / "run")
+    result = train_run(
+        small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, recipe), tmp_path / "run"
+    )
     chosen = result.report["epochs"][0]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     scores = [line["val_score"] for line in lines]
@@ -265,7 +272,9 @@ def test_the_positive_class_can_be_named(small_cohort, split):
 
 def test_what_differs_is_named_when_another_run_is_there(finished, small_cohort, split):
     with pytest.raises(BadInput, match="its seed is 3, not 9"):
-        train_run(small_cohort, split, config_of(small_cohort, split, seed=9), finished, resume=True)
+        train_run(
+            small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, seed=9), finished, resume=True
+        )
 
 
 def test_a_run_of_another_edition_of_its_model_is_not_predicted_with(finished, tmp_path):
@@ -301,7 +310,9 @@ def test_a_device_or_seed_that_is_not_there_is_refused(small_cohort, split):
 def test_a_folder_with_only_a_half_written_file_can_be_used(small_cohort, split, tmp_path):
     (tmp_path / "config.toml.tmp").write_text("model =")
     recipe = replace(RECIPE, epochs=1, n_members=1, refit=False)
-    train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path, resume=True)
+    train_run(
+        small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, recipe), tmp_path, resume=True
+    )
     assert (tmp_path / "DONE").is_file()
 
 
@@ -309,7 +320,9 @@ def test_training_without_validation_makes_as_many_steps_as_asked_and_ends_at_th
     small_cohort, split, tmp_path
 ):
     recipe = replace(RECIPE, epochs=1, min_steps=20, n_members=1, select="last", refit=True, lr_end=1e-5)
-    result = train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path / "run")
+    result = train_run(
+        small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, recipe), tmp_path / "run"
+    )
     lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) * (46 // 8) >= 20
     assert lines[-1]["lr"] == pytest.approx(1e-5)
@@ -318,7 +331,9 @@ def test_training_without_validation_makes_as_many_steps_as_asked_and_ends_at_th
 def test_a_refit_never_goes_past_the_end_of_its_schedule(small_cohort, split, tmp_path):
     # 36 subjects make 4 steps an epoch, 46 make 5: the same min_steps are fewer epochs in the refit
     recipe = replace(RECIPE, epochs=1, min_steps=40, n_members=1, select="best", refit=True, patience=0, lr_end=1e-5)
-    result = train_run(small_cohort, split, config_of(small_cohort, split, recipe), tmp_path / "run")
+    result = train_run(
+        small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split, recipe), tmp_path / "run"
+    )
     lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text().splitlines()]
     rates = [line["lr"] for line in lines if line["stage"].endswith("refit")]
     assert rates == sorted(rates, reverse=True)
@@ -331,7 +346,7 @@ def test_a_connectome_that_is_not_finite_is_refused_by_name(small_cohort, split,
     edges[who, 3] = np.nan
     broken = Cohort(edges, small_cohort.participants)
     with pytest.raises(BadInput, match=f"connectome of {small_cohort.ids[who]} contains NaN"):
-        train_run(broken, split, config_of(broken, split), tmp_path / "run")
+        train_run(broken, Split.of(broken, split), config_of(broken, split), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -343,7 +358,7 @@ def test_linear_algebra_has_the_threads_of_the_run(small_cohort, split, tmp_path
     with threadpool_limits(2):
         train_run(
             small_cohort,
-            split,
+            Split.of(small_cohort, split),
             config,
             tmp_path / "run",
             watch=lambda *_: seen.extend(pool["num_threads"] for pool in threadpool_info()),

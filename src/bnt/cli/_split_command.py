@@ -1,7 +1,8 @@
 """Make splits of a cohort and save them as a table of subjects, or check a table against the cohort.
 
-In the table 0 is training, 1 validation, 2 test, and an empty cell left out. Every command that splits takes such a
-file in place of a protocol. A split in which a subject, a group or an identical scan is on two sides is refused.
+The table has one row per subject and one column per split: train, validation, test, or empty for left out. Every
+command that splits takes such a file in place of a protocol. A split in which a subject, a group or an
+identical scan is on two sides is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tyro
 
 if TYPE_CHECKING:
     from bnt.cohort import Cohort
-    from bnt.splits import Split, Splitter
+    from bnt.splits import Split
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def run(options: Options) -> None:
     """Make or check splits and print the sizes of their parts."""
     from bnt.cohort import load_cohort
     from bnt.errors import BadInput
-    from bnt.splits import read_splits, save_splits, split_labels, split_names
+    from bnt.splits import named_splits, read_splits, save_splits
 
     if options.out is not None and options.out.exists() and not options.overwrite:
         raise BadInput(f"{options.out} exists already: choose another name, or pass --overwrite to replace it.")
@@ -59,37 +60,36 @@ def run(options: Options) -> None:
         raise BadInput(f"There is no file {options.check}: give a table of splits that exists.")
     cohort = load_cohort(options.cohort)
     if options.check is not None:
-        names = split_names(options.check)
         splits = read_splits(options.check, cohort)
     else:
-        splits = list(_protocol(options).split(cohort, options.label))
-        names = split_labels(options.protocol, cohort, len(splits))
+        splits = named_splits(cohort, options.label, options.protocol, **_settings(options))
     if options.out is not None:
-        save_splits(options.out, cohort, splits, names)
-    _print_sizes(cohort, names, splits)
+        save_splits(options.out, cohort, splits)
+    _print_sizes(cohort, splits)
     if options.check is not None:
         print(f"{options.check}: {len(splits)} splits, no subject, group or scan on two sides.")
     elif options.out is not None:
         print(f"{options.out}: {len(splits)} splits written.")
 
 
-def _protocol(options: Options) -> Splitter:
-    from bnt.splits import protocol
+def _settings(options: Options) -> dict[str, Any]:
+    """Return the settings that the protocol has."""
+    from bnt.splits import canonical, is_table
 
-    name = options.protocol
-    if Path(name).suffix in (".csv", ".tsv"):
-        return protocol(name)
-    settings: dict[str, Any] = {"seed": options.seed, "train_fraction": options.train_fraction}
+    name = canonical(options.protocol)
+    if is_table(name):
+        return {"n_splits": None}
+    settings: dict[str, Any] = {"n_splits": None, "seed": options.seed, "train_fraction": options.train_fraction}
     if name == "kfold":
         settings |= {"n_folds": options.folds, "n_repeats": options.repeats}
-    elif name not in ("leave-one-site-out", "loso"):
+    elif name != "leave-one-site-out":
         settings["n_splits"] = options.n_splits
-    return protocol(name, **settings)
+    return settings
 
 
-def _print_sizes(cohort: Cohort, names: list[str], splits: list[Split]) -> None:
-    width = max(len("split"), *(len(name) for name in names))
+def _print_sizes(cohort: Cohort, splits: list[Split]) -> None:
+    width = max(len("split"), *(len(split.short) for split in splits))
     print(f"{'split':<{width}}  training  validation  test  left out")
-    for name, parts in zip(names, splits):
-        train, val, test = (len(part) for part in parts)
-        print(f"{name:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")
+    for split in splits:
+        train, val, test = split.sizes
+        print(f"{split.short:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")

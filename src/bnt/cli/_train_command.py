@@ -68,7 +68,7 @@ def run(options: Options) -> None:
     cohort = load_cohort(options.cohort)
     target, splitting, training = options.target, options.splitting, options.training
     recipe = find_recipe(training.recipe, options.model, **training.changes())
-    name, split = choose_split(cohort, target.label, splitting.protocol, which=options.split, seed=splitting.split_seed)
+    split = choose_split(cohort, target.label, splitting.protocol, which=options.split, seed=splitting.split_seed)
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -81,7 +81,6 @@ def run(options: Options) -> None:
         recipe=recipe,
         recipe_name=training.recipe,
         seed=options.seed,
-        split_name=name,
         threads=options.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
         device=device,
         bf16=options.bf16,

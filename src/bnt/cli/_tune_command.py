@@ -161,8 +161,8 @@ def how_long(tuning: Tuning, options: Options, processes: int) -> str:
     finals = [job for job in tuning.study.jobs() if not is_done(job)]
     done = sum(1 for _ in (options.out / "trials" / "runs").glob("*/DONE"))
     inner, outer = (
-        most_steps(base.recipe, len(train), len(val))
-        for (train, val, _) in (tuning.inner.splits[0][1], tuning.study.splits[0][1])
+        most_steps(base.recipe, len(split.train), len(split.validation))
+        for split in (tuning.inner.splits[0], tuning.study.splits[0])
     )
     steps = max(0, tuning.n_trials() - done) * inner + len(finals) * outer
     if not steps:

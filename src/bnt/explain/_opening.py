@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 from torch import Tensor, nn
 
 from bnt.cohort import Cohort, load_cohort
-from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._inputs import Inputs
 from bnt.nn._output import Output
+from bnt.splits import PARTS, read_splits
 from bnt.training._batches import Batches
 from bnt.training._config import RunConfig
 from bnt.training._learner import Learner, window_of
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
-PARTS = ("train", "validation", "test")
 PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
 
 
@@ -86,11 +84,7 @@ def keeps_no_subjects(folder: Path) -> bool:
 
 def part_ids(folder: Path, part: str) -> np.ndarray:
     """Return the participants of one part of a run's split."""
-    try:
-        table = pd.read_csv(folder / "splits.csv", dtype=str)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder}/splits.csv cannot be read ({error}): train again.") from error
-    return table.loc[table["part"] == part, "participant_id"].to_numpy(dtype=str)
+    return np.array(read_splits(folder / "splits.csv")[0].parts[part], dtype=str)
 
 
 def part_rows(folder: Path, cohort: Cohort, part: str) -> np.ndarray:

@@ -19,9 +19,9 @@ from bnt.errors import BadInput
 from bnt.paper._estimate_time import BEYOND_STEPS, duration, most_steps, step_seconds
 from bnt.paper._outputs import open_output
 from bnt.paper._plan import Plan
-from bnt.splits import named_splits
+from bnt.splits import Split, named_splits
 from bnt.studies._engine import run_local
-from bnt.studies._job import Job, Split, Variant, configure
+from bnt.studies._job import Job, Variant, configure
 from bnt.training._config import RunConfig, read_config, write_toml
 
 Lines = list[dict[str, Any]]
@@ -36,16 +36,14 @@ def jobs_of(plan: Plan, variants: Sequence[Variant], samplings: Sequence[str]) -
         # Weights that are scored are those being trained: no averaging, and no end before the last epoch.
         recipe = replace(variant.recipe, ema=0.0, patience=0, select="last", n_members=1, refit=False)
         splits = named_splits(plan.cohort, plan.label, sampling, n_splits=plan.n_splits, seed=plan.split_seed)
-        for i, (name, split) in enumerate(splits):
-            train, val, test = (tuple(plan.cohort.ids[np.asarray(part)].tolist()) for part in split)
+        for i, split in enumerate(splits):
             found.append(
                 Job(
                     cohort=str(Path(plan.cohort.path or ".").resolve()),
                     folder=str(plan.out.resolve() / "curves" / f"{variant.name}--{sampling}--split{i}"),
                     variant=replace(variant, recipe=recipe),
                     label=plan.label,
-                    split_name=name,
-                    split=(train, val, test),
+                    split=split,
                     seed=plan.seeds[0],
                     threads=plan.threads,
                     device=plan.device,
@@ -74,7 +72,7 @@ def trace(
     task, y = config.task, cohort.labels(config.label)
     model = build(config)
     window = window_of(model)
-    train, val, test = split
+    train, val, test = split.rows(cohort)
 
     def batches(part: np.ndarray) -> Batches:
         return Batches(cohort, part, task.targets(y[part]), window=window, device=config.device)
@@ -105,7 +103,7 @@ def is_finished(job: Job, cohort: Cohort) -> bool:
     folder = Path(job.folder)
     if not (folder / "config.toml").is_file():
         return False
-    found, wanted = read_config(folder), configure(job, cohort)[1]
+    found, wanted = read_config(folder), configure(job, cohort)
     if found.digest() != wanted.digest():
         raise BadInput(
             f"{folder} holds a curve of another configuration ({difference(found, wanted)}): choose another --out."
@@ -122,11 +120,11 @@ def carry_out(job: Job) -> None:
     folder = Path(job.folder)
     with threadpool_limits(job.threads):
         cohort = load_cohort(job.cohort)
-        split, config = configure(job, cohort)
+        config = configure(job, cohort)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "config.toml", write_toml(config.to_dict()))
         with open(folder / "metrics.jsonl", "w", buffering=1) as log:  # for the one who watches
-            lines = trace(cohort, split, config, folder, lambda line: print(json.dumps(line), file=log))
+            lines = trace(cohort, job.split, config, folder, lambda line: print(json.dumps(line), file=log))
     write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in lines))
     Checkpoint(folder, "curve").remove()
     (folder / "metrics.jsonl").unlink()
@@ -136,7 +134,7 @@ def announce(plan: Plan, jobs: Sequence[Job], todo: Sequence[Job]) -> None:
     """Say how many curves there are to train and about how long that will take."""
     steps = {job.variant.name: step_seconds(plan, job.variant) for job in {j.variant.name: j for j in todo}.values()}
     seconds = sum(
-        TESTING * BEYOND_STEPS * most_steps(job.variant.recipe, len(job.split[0])) * steps[job.variant.name]
+        TESTING * BEYOND_STEPS * most_steps(job.variant.recipe, len(job.split.train)) * steps[job.variant.name]
         for job in todo
     )
     at_once = max(1, min(plan.jobs, len(todo)))

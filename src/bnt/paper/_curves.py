@@ -64,7 +64,7 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     check(plan)
     kept, missing, changed = prepare(plan, [plan.variant(m, m) for m in MODELS])
     jobs = jobs_of(plan, kept, samplings_of(plan))
-    if all(most_epochs(job.variant.recipe, len(job.split[0])) == 1 for job in jobs):
+    if all(most_epochs(job.variant.recipe, len(job.split.train)) == 1 for job in jobs):
         plan.say("One epoch has no change from epoch to epoch: that column is left empty, and curves are points.")
     table, failures = run_curves(plan, jobs)
     failed = {name: reason.rstrip(".") for name, reason in failures.items()}
@@ -82,7 +82,7 @@ def markdown(plan: Plan, jobs: Sequence[Job], table: pd.DataFrame) -> str:
             body.append([f"`{model}`", SAMPLINGS[sampling], *(_score(v) for v in facts(part))])
     header = ["model", "sampling", "gap between validation and test", "change from epoch to epoch (test)"]
     variants = list({job.variant.name: job.variant for job in jobs}.values())
-    runs = pd.DataFrame([{"variant": job.variant.name, "n_train": len(job.split[0])} for job in jobs])
+    runs = pd.DataFrame([{"variant": job.variant.name, "n_train": len(job.split.train)} for job in jobs])
     recipe = training(variants, runs).replace(" at most", "")  # none ends early here
     n = f"{plan.n_splits} split{'s' * (plan.n_splits != 1)}"
     return (

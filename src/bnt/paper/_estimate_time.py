@@ -144,13 +144,13 @@ def announce(plan: Plan, study: Study) -> float:
         kind = (job.variant.model, str(job.variant.options.get("readout", "")))
         if kind not in measured:
             measured[kind] = step_seconds(plan, job.variant)
-        n = most_steps(job.variant.recipe, len(job.split[0]), len(job.split[1]))
+        n = most_steps(job.variant.recipe, len(job.split.train), len(job.split.validation))
         steps += n
         total += n * measured[kind] * BEYOND_STEPS
     at_once = max(1, min(plan.jobs, len(todo)))
     said = f"{len(todo)} of {len(study.jobs())} runs to do"
     if networks:
-        epochs = epochs_in_words(most_epochs(job.variant.recipe, len(job.split[0])) for job in networks)
+        epochs = epochs_in_words(most_epochs(job.variant.recipe, len(job.split.train)) for job in networks)
         early = any(job.variant.recipe.patience for job in networks)
         said += f" ({epochs} at most), {at_once} at a time: {steps:,} training steps, about "
         said += f"{duration(total / at_once)} at the speed just measured"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,8 @@ from bnt.paper._plan import Outcome, Plan, run_grid
 from bnt.paper._printed import show
 from bnt.paper._texts import circumstances, rows, skipped
 from bnt.plotting._style import canvas, styled
-from bnt.splits import protocol, split_labels
-from bnt.splits._protocols import ALIASES
-from bnt.studies._job import Split, Variant
+from bnt.splits import Split, canonical, named_splits
+from bnt.studies._job import Variant
 from bnt.studies._statistics import summarise
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ def share_name(fraction: float) -> str:
     return f"+{100 * fraction:.0f}pc"
 
 
-def thinned_splits(plan: Plan) -> list[tuple[str, Split]]:
+def thinned_splits(plan: Plan) -> list[Split]:
     """Return the plan's splits with each share of their training part; validation and test stay as they are."""
-    key = ALIASES.get(plan.protocol, plan.protocol)
+    key = canonical(plan.protocol)
     if key not in ("site-stratified", "random", "released"):
         raise BadInput(
             f"The learning curve draws smaller training parts itself: choose --protocol paper, random or released, "
@@ -42,10 +41,10 @@ def thinned_splits(plan: Plan) -> list[tuple[str, Split]]:
         )
     found = []
     for fraction in plan.fractions:
-        settings: dict[str, Any] = {"n_splits": plan.n_splits, "seed": plan.split_seed, "train_fraction": fraction}
-        splits = list(protocol(plan.protocol, **settings).split(plan.cohort, plan.label))
-        names = split_labels(plan.protocol, plan.cohort, len(splits))
-        found += [(f"{key}:{plan.split_seed}:{n}{share_name(fraction)}", s) for n, s in zip(names, splits)]
+        splits = named_splits(
+            plan.cohort, plan.label, key, n_splits=plan.n_splits, seed=plan.split_seed, train_fraction=fraction
+        )
+        found += [replace(split, name=split.name + share_name(fraction)) for split in splits]
     return found
 
 
@@ -59,7 +58,7 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
         return plan, ""
     fewest: dict[float, int] = {}
     for fraction in plan.fractions:
-        fewest[fraction] = min(len(split[0]) for _, split in thinned_splits(replace(plan, fractions=(fraction,))))
+        fewest[fraction] = min(len(split.train) for split in thinned_splits(replace(plan, fractions=(fraction,))))
     small = [f for f, n in fewest.items() if n < max(sizes)]
     if len(small) == len(fewest):
         raise BadInput(

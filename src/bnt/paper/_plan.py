@@ -15,9 +15,9 @@ from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 from bnt.paper._outputs import open_output
 from bnt.paper._printed import CLUSTERS, show
-from bnt.splits import named_splits
+from bnt.splits import Split, named_splits
 from bnt.studies._engine import Watcher
-from bnt.studies._job import Split, Variant
+from bnt.studies._job import Variant
 from bnt.studies._results import read_study, run_table, write_tables
 from bnt.studies._study import Study
 from bnt.training._recipe import Recipe, find_recipe
@@ -171,7 +171,7 @@ class Plan:
             raise BadInput(f"None of {', '.join(unknown)} is part of this; there are {names}.")
         return [v for v in variants if self.asks_for(v.name, v.model)]
 
-    def named_splits(self) -> list[tuple[str, Split]]:
+    def named_splits(self) -> list[Split]:
         """Return the splits with their names."""
         return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
 
@@ -324,7 +324,7 @@ def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dic
 def run_grid(
     plan: Plan,
     variants: Sequence[Variant],
-    splits: Sequence[tuple[str, Split]] | None = None,
+    splits: Sequence[Split] | None = None,
     *,
     reference: str | None = None,
     folder: Path | None = None,
@@ -337,7 +337,7 @@ def run_grid(
     plan : Plan
     variants : sequence of Variant
         Those that ``plan.only`` asks for are run.
-    splits : list of (name, split), optional
+    splits : list of Split, optional
         The plan's own without it.
     reference : str, optional
         The variant that the others are compared with.

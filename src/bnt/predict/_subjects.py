@@ -13,6 +13,7 @@ from bnt.explain._opening import is_network, training_part
 from bnt.explain._patterns import baseline_edges, centres_sites
 from bnt.predict._intervals import CalibrationSubjects, prediction_intervals
 from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
+from bnt.splits import read_splits
 from bnt.training._trained import TrainedRun
 
 NOT_AVAILABLE = "not available: "  # and why, in place of the connections
@@ -31,8 +32,8 @@ def seen_before(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame:
     file = trained.folder / "splits.csv"
     if not file.is_file():
         return pd.DataFrame({"seen_in": [""] * len(cohort)})
-    table = pd.read_csv(file, dtype=str).set_index("participant_id")["part"]
-    return pd.DataFrame({"seen_in": table.reindex(cohort.ids).fillna("").to_numpy()})
+    part_of = {name: part for part, names in read_splits(file)[0].parts.items() for name in names}
+    return pd.DataFrame({"seen_in": [part_of.get(name, "") for name in cohort.ids.tolist()]})
 
 
 def top_connections(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from bnt.splits._protocols import ALIASES, PROTOCOLS
+from bnt.splits import Split, SplitName, is_table, read_splits, splits_text
 from bnt.training._config import RunConfig
 from bnt.training._recipe import RECIPES, find_recipe
-
-CODES = {"train": "0", "validation": "1", "test": "2"}
 
 
 def word(value: Any) -> str:
@@ -50,11 +46,6 @@ def joined(words: list[str]) -> str:
     return " \\\n".join(lines)
 
 
-def is_table(protocol: str) -> bool:
-    """Whether splits came from a table rather than from a protocol."""
-    return ALIASES.get(protocol, protocol) not in PROTOCOLS
-
-
 def train_command(config: RunConfig, table: str = "splits.csv") -> str:
     """Return the command that repeats a run.
 
@@ -64,7 +55,7 @@ def train_command(config: RunConfig, table: str = "splits.csv") -> str:
     table : str
         The path of the table of splits, where the run's split came from one.
     """
-    name, _, rest = config.split.partition(":")
+    split = SplitName.parse(config.split)
     words = ["bnt", "train", config.cohort or "COHORT", "--model", config.model]
     if config.options:
         words += ["--option", *settings(config.options)]
@@ -75,12 +66,11 @@ def train_command(config: RunConfig, table: str = "splits.csv") -> str:
     changes = changed(asdict(config.recipe), config.recipe_name, config.model)
     if changes:
         words += ["--change", *settings(changes)]
-    if name in PROTOCOLS:
-        seed, _, which = rest.partition(":")
-        which = which.removeprefix("split") if which.removeprefix("split").isdigit() else which
-        words += ["--protocol", name, "--split", which, "--split-seed", seed]
+    if split.seed is not None:
+        which = split.short.removeprefix("split") if split.short.removeprefix("split").isdigit() else split.short
+        words += ["--protocol", split.source, "--split", which, "--split-seed", str(split.seed)]
     else:
-        words += ["--protocol", table, "--split", rest or "run"]
+        words += ["--protocol", table, "--split", split.short or "split"]
     words += ["--seed", str(config.seed), "--threads", str(config.threads), "--device", config.device]
     return joined([*words, *(["--bf16"] if config.bf16 else []), "--out", "RUN"])
 
@@ -121,11 +111,11 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
     words = ["bnt", "compare", study["cohort"], "--models", *models, "--label", study["label"]]
     protocol = study["protocol"]
     words += ["--protocol", protocol]
-    names = [name.rpartition(":")[2] for name in study["splits"]]
+    names = [SplitName.parse(name) for name in study["splits"]]
     if is_table(protocol):
-        words += ["--split-names", *names]
+        words += ["--split-names", *(name.short for name in names)]
     else:
-        words += ["--splits", str(len(names)), "--split-seed", study["splits"][0].split(":")[1]]
+        words += ["--splits", str(len(names)), "--split-seed", str(names[0].seed)]
     words += ["--seeds", *(str(seed) for seed in study["seeds"]), "--recipe", study["variants"][0]["recipe_name"]]
     if shared:
         words += ["--change", *settings(shared)]
@@ -139,20 +129,16 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
     return joined([*words, "--out", "STUDY"])
 
 
-def split_table(folders: dict[str, Path]) -> pd.DataFrame | None:
-    """Return who was in which part as a table of splits, one column a name; None where no run says.
+def split_table(folders: dict[str, Path]) -> str:
+    """Return who was in which part as the text of a table of splits; empty where no run says.
 
     Parameters
     ----------
-    folders : dict of name to path
-        Of each split one run's folder.
+    folders : dict of str to path
+        The name of each split, and one run's folder.
     """
-    columns = {}
+    splits: list[Split] = []
     for name, folder in folders.items():
-        file = folder / "splits.csv"
-        if file.is_file():
-            table = pd.read_csv(file, dtype=str)
-            columns[name] = table.set_index("participant_id")["part"].map(CODES)
-    if not columns:
-        return None
-    return pd.DataFrame(columns).fillna("").rename_axis("participant_id").reset_index()
+        if (folder / "splits.csv").is_file():
+            splits.append(replace(read_splits(folder / "splits.csv")[0], name=name))
+    return splits_text(splits) if splits else ""

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort._store import read_table
+from bnt.splits import PARTS, find_leak, read_splits
 from bnt.training._metrics import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
@@ -88,12 +89,15 @@ def parts_by_class(folder: Path, cohort: Cohort, label: str) -> pd.DataFrame | N
     people = cohort.participants
     if people is None or label not in people or not (folder / "splits.csv").is_file():
         return None
-    table = pd.read_csv(folder / "splits.csv", dtype=str).merge(people, on="participant_id", suffixes=("", "_given"))
+    split = read_splits(folder / "splits.csv")[0]
+    sides = [(name, part) for part, names in split.parts.items() for name in names]
+    table = pd.DataFrame(sides, columns=["participant_id", "part"])
+    table = table.merge(people, on="participant_id", suffixes=("", "_given"))
     counts = class_counts(table, "part", cohort, label)
     if counts is None:
         return None
     sites = table.groupby("part")["site"].nunique()
-    return counts.assign(sites=sites).reindex(["train", "validation", "test"]).reset_index()
+    return counts.assign(sites=sites).reindex(list(PARTS)).reset_index()
 
 
 def sites_by_class(cohort: Cohort, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
@@ -118,18 +122,7 @@ def leaks(folder: Path, cohort: Cohort) -> str | None:
     file = folder / "splits.csv"
     if cohort.participants is None or not file.is_file():
         return None
-    table = pd.read_csv(file, dtype=str)
-    columns = [c for c in ("group", "scan") if c in cohort.participants]
-    table = table.merge(cohort.participants[["participant_id", *columns]], on="participant_id", how="left")
-    for column in ("participant_id", *columns):
-        known = table[table[column].notna() & (table[column] != "")]
-        sides = known.groupby(column)["part"].nunique()
-        shared = sides[sides > 1]
-        if len(shared):
-            people = known.loc[known[column] == shared.index[0], "participant_id"].tolist()
-            what = "is" if column == "participant_id" else f"share a {column} and are"
-            return f"{' and '.join(dict.fromkeys(people))} {what} on two sides of the split"
-    return ""
+    return find_leak(read_splits(file)[0], cohort.participants).rstrip(".")
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explanations_section import Explanation, edge_matrix, read_explanation
 from bnt.report._page import Page
+from bnt.splits import SplitName, read_splits
 from bnt.training._config import RunConfig
 from bnt.training._run import RunResult, load_result
 
@@ -106,7 +107,8 @@ def glance(page: Page, result: RunResult, cohort: evidence.Cohort, leak: str | N
     counts = evidence.parts_by_class(result.folder, cohort, config.label)
     if counts is not None:
         page.table(counts, f"Subjects by part and {config.label}, and the number of sites in each part.", "parts")
-    ids = set(pd.read_csv(result.folder / "splits.csv", dtype=str)["participant_id"])
+    split = read_splits(result.folder / "splits.csv")[0]
+    ids = {name for part in split.parts.values() for name in part}
     sites = evidence.sites_by_class(cohort, config.label, ids)
     if sites is not None:
         page.table(sites, f"Subjects of all parts by site and {config.label}.", "sites-by-class")
@@ -241,15 +243,15 @@ def again(page: Page, folder: Path, result: RunResult) -> None:
     page.paragraph("Same versions, same thread count, same device: the same weights, bit by bit.")
     above = folder.resolve().parent.parent / "study.json"
     table = json.loads(above.read_text())["protocol"] if above.is_file() else "splits.csv"
-    if not above.is_file() and commands.is_table(config.split.partition(":")[0]):
+    if not above.is_file() and SplitName.parse(config.split).seed is None:
         page.paragraph("The split came from a table: save splits.csv from below first.")
     page.code(commands.train_command(config, table))
-    saved = commands.split_table({config.split.rpartition(":")[2] or "run": folder})
-    if saved is not None:
+    saved = commands.split_table({config.split: folder})
+    if saved:
         page.file(
-            saved.to_csv(index=False),
+            saved,
             "splits.csv",
-            "Who was in which part (0 training, 1 validation, 2 test); --protocol takes this table as well:",
+            "Who was in which part; --protocol takes this table as well:",
         )
     page.file(
         (folder / "config.toml").read_text(encoding="utf-8"), "config.toml", "Every setting of the run:", "text/plain"

@@ -346,7 +346,7 @@ def again(page: Page, folder: Path, study: dict[str, Any], planned: Planned, com
         path = folder / "runs" / run
         if (path / "config.toml").is_file():
             config = config or read_config(path)
-            first.setdefault(split.rpartition(":")[2], path)
+            first.setdefault(split, path)
     page.heading("How to make it again")
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
     page.paragraph("The same command goes on with an unfinished study, and ends at the same numbers.")
@@ -358,10 +358,10 @@ def again(page: Page, folder: Path, study: dict[str, Any], planned: Planned, com
     if typed:
         page.code("\n".join(typed))
     table = commands.split_table(first)
-    if table is not None:
+    if table:
         page.file(
-            table.to_csv(index=False),
+            table,
             "splits.csv",
-            "Who was in which part (0 training, 1 validation, 2 test); --protocol takes this table as well:",
+            "Who was in which part; --protocol takes this table as well:",
         )
     page.file((folder / "study.json").read_text(), "study.json", "Every setting of the study:", "application/json")

@@ -10,7 +10,8 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.splits._shuffle import Split, allocate, check_fraction, thinned
+from bnt.splits._shuffle import allocate, check_fraction, thinned
+from bnt.splits._split import Rows
 from bnt.splits._strata import classes_of, strata_of, units_of
 
 
@@ -63,7 +64,7 @@ class RepeatedKFold:
     validation: float = 0.125
     train_fraction: float = 1.0
 
-    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Split]:
+    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Rows]:
         """Yield ``(train, val, test)`` positions of the cohort, fold by fold, repeat by repeat."""
         classes = classes_of(cohort, label)
         units = units_of(cohort)
@@ -113,7 +114,7 @@ class LeaveOneSiteOut:
     validation: float = 0.125
     train_fraction: float = 1.0
 
-    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Split]:
+    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Rows]:
         """Yield ``(train, val, test)`` positions of the cohort, sites in alphabetical order."""
         classes = classes_of(cohort, label)
         units = units_of(cohort)

@@ -1,4 +1,4 @@
-"""The guard: no subject, group or scan on two sides of a split."""
+"""The guard: no subject, group or scan on two sides of a split, and no class that a part lacks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.splits._shuffle import Split
-
-PARTS = ("training", "validation", "test")
+from bnt.splits._split import PARTS, SPOKEN, Split
 
 
 def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
@@ -29,9 +28,18 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
     BadInput
         A part is empty, a position is not in the cohort, or a subject, a group or a scan (connectomes with the
         same bytes) is on two sides. The message names the subjects.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> check_split(cohort, [0, 1], [2], [3])
+    >>> check_split(cohort, [0, 1], [2], [0])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    bnt.errors.BadInput: Subject ... is in both the training and the test part: a subject belongs to one part, once.
     """
     parts = [np.asarray(part) for part in (train, val, test)]
-    for name, part in zip(PARTS, parts):
+    for name, part in zip(SPOKEN.values(), parts):
         if part.size == 0:
             raise BadInput(f"The {name} part of the split is empty: every part needs a subject.")
         if part.ndim != 1 or part.dtype.kind not in "iu":
@@ -41,35 +49,43 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
         outside = part[(part < 0) | (part >= len(cohort))]
         if outside.size:
             raise BadInput(f"The {name} part names subject number {outside[0]}; the cohort has {len(cohort)}.")
-    rows = np.concatenate(parts).astype(np.int64)
-    side = np.repeat(np.arange(3), [part.size for part in parts])
-    for what, values in (
-        ("subject", cohort.ids[rows]),
-        ("group", cohort.groups[rows]),
-        ("scan", cohort.scans[rows]),
-    ):
-        _refuse_shared(cohort, what, values, rows, side)
+    leak = find_leak(Split.of(cohort, parts), cohort.participants)
+    if leak:
+        raise BadInput(leak)
 
 
-def _refuse_shared(cohort: Cohort, what: str, values: np.ndarray, rows: np.ndarray, side: np.ndarray) -> None:
-    """Raise if one value is found on two sides (a subject: also if it is found twice on one)."""
-    seen: dict[str, int] = {}
-    for k, value in enumerate(values):
-        if value == "":
+def find_leak(split: Split, participants: pd.DataFrame) -> str:
+    """Return the first leak between the parts of a split, as a sentence that names the subjects; empty without one.
+
+    Parameters
+    ----------
+    split : Split
+    participants : DataFrame
+        Column ``participant_id`` and, where known, ``group`` and ``scan``.
+    """
+    side = [part for part, ids in split.parts.items() for _ in ids]
+    ids = [name for part in split.parts.values() for name in part]
+    table = participants.set_index("participant_id")
+    for what in ("subject", "group", "scan"):
+        if what != "subject" and what not in table:
             continue
-        first = seen.setdefault(value, k)
-        if first == k:
-            continue
-        a, b = PARTS[side[first]], PARTS[side[k]]
-        if what == "subject":
-            where = f"in both the {a} and the {b} part" if a != b else f"twice in the {a} part"
-            raise BadInput(f"Subject {value} is {where}: a subject belongs to one part, once.")
-        if a != b:
-            one, other = cohort.ids[rows[first]], cohort.ids[rows[k]]
-            shared = f"are of one group ({value})" if what == "group" else "have the same scan"
-            raise BadInput(
-                f"Subjects {one} ({a}) and {other} ({b}) {shared}: they must be on the same side of the split."
-            )
+        values = ids if what == "subject" else table[what].reindex(ids).fillna("").astype(str).tolist()
+        seen: dict[str, int] = {}
+        for k, value in enumerate(values):
+            first = k if value == "" else seen.setdefault(value, k)
+            if first == k:
+                continue
+            a, b = SPOKEN[side[first]], SPOKEN[side[k]]
+            if what == "subject":
+                where = f"in both the {a} and the {b} part" if a != b else f"twice in the {a} part"
+                return f"Subject {value} is {where}: a subject belongs to one part, once."
+            if a != b:
+                shared = f"are of one group ({value})" if what == "group" else "have the same scan"
+                return (
+                    f"Subjects {ids[first]} ({a}) and {ids[k]} ({b}) {shared}: they must be on the same side of the "
+                    "split."
+                )
+    return ""
 
 
 MOST_NAMED = 3
@@ -107,36 +123,28 @@ class Absent:
         return f"No {self.part} subject of split {self.split} has {self.what}"
 
 
-def absent_classes(label: str, y: np.ndarray, splits: Sequence[tuple[str, Split]]) -> list[Absent]:
-    """Return the classes that parts of splits lack, split by split.
-
-    Parameters
-    ----------
-    label : str
-        What the classes are called.
-    y : array, (n,)
-        The class of every subject of the cohort.
-    splits : sequence of (name, (train, val, test))
-    """
-    classes, counts = np.unique(np.asarray(y), return_counts=True)
+def absent_classes(cohort: Cohort, label: str, splits: Sequence[Split]) -> list[Absent]:
+    """Return the classes of a label that parts of splits lack, split by split."""
+    y = cohort.labels(label)
+    classes, counts = np.unique(y, return_counts=True)
     return [
-        Absent(name, part, label, value, int(n), len(y))
-        for name, split in splits
-        for part, rows in zip(PARTS, split)
+        Absent(split.name, SPOKEN[part], label, value, int(n), len(y))
+        for split in splits
+        for part, rows in zip(PARTS, split.rows(cohort))
         for value, n in zip(classes.tolist(), counts)
-        if not (y[np.asarray(rows)] == value).any()
+        if not (y[rows] == value).any()
     ]
 
 
-def check_classes(
-    label: str, y: np.ndarray, splits: Sequence[tuple[str, Split]], selecting: Sequence[str] = ()
-) -> list[str]:
+def check_classes(cohort: Cohort, label: str, splits: Sequence[Split], selecting: Sequence[str] = ()) -> list[str]:
     """Refuse splits that lack a class where a model needs it; return what is undefined elsewhere, in sentences.
 
     Parameters
     ----------
-    label, y, splits
-        As for :func:`absent_classes`.
+    cohort : Cohort
+    label : str
+        A column of classes.
+    splits : sequence of Split
     selecting : sequence of str
         Models that select their epoch on the validation part.
 
@@ -145,7 +153,7 @@ def check_classes(
     BadInput
         A class is in no training part, or in no validation part that an epoch is selected on.
     """
-    found = absent_classes(label, y, splits)
+    found = absent_classes(cohort, label, splits)
     for one in found:
         if one.part == "training":
             raise BadInput(f"{one}: use other splits, or a label with more subjects of each class.")

@@ -14,7 +14,8 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.splits._shuffle import Split, check_fraction
+from bnt.splits._shuffle import check_fraction
+from bnt.splits._split import Rows
 from bnt.splits._strata import classes_of, units_of
 
 FIRST_STAGE_SEED = 42
@@ -47,7 +48,7 @@ class ReleasedSplit:
     stratify: bool = True
     train_fraction: float = 1.0
 
-    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Split]:
+    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Rows]:
         """Yield ``(train, val, test)`` positions of the cohort, sorted."""
         check_fraction(self.train_fraction)
         if self.n_splits < 1:

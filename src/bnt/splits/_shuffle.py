@@ -15,6 +15,7 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.splits._split import Rows
 from bnt.splits._strata import classes_of, strata_of, units_of
 
 OUTSIDE_STRATUM = 100.0  # cost of one subject beyond a stratum's rounded quota, in squared deviations
@@ -172,9 +173,6 @@ def _floor(quotas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return floor, np.clip(flat - floor, 0.0, 1.0)
 
 
-Split = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
 def part_sizes(n: int, shares: tuple[float, float, float]) -> np.ndarray:
     """Return the number of training, validation and test subjects: shares rounded down, the rest is test.
 
@@ -226,7 +224,7 @@ def _shuffled(
     sizes: tuple[float, float, float],
     stratify: bool,
     train_fraction: float,
-) -> Iterator[Split]:
+) -> Iterator[Rows]:
     check_fraction(train_fraction)
     if n_splits < 1:
         raise BadInput(f"n_splits is {n_splits}: ask for at least one split.")
@@ -280,7 +278,7 @@ class SiteStratifiedSplit:
     stratify: bool = True
     train_fraction: float = 1.0
 
-    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Split]:
+    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Rows]:
         """Yield ``(train, val, test)`` positions of the cohort, sorted."""
         return _shuffled(
             cohort,
@@ -308,7 +306,7 @@ class RandomSplit:
     sizes: tuple[float, float, float] = (0.7, 0.1, 0.2)
     train_fraction: float = 1.0
 
-    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Split]:
+    def split(self, cohort: Cohort, label: str | np.ndarray | None) -> Iterator[Rows]:
         """Yield ``(train, val, test)`` positions of the cohort, sorted."""
         return _shuffled(
             cohort,

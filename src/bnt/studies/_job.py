@@ -9,15 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput, in_one_line
+from bnt.splits import PARTS, Split
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 
-Split = tuple[np.ndarray, np.ndarray, np.ndarray]
 GO_ON = "give the command again to go on."  # ends the reason of an accident: the same job may well succeed
 
 
@@ -44,9 +42,8 @@ class Job:
         The run's folder.
     variant : Variant
     label, task : str
-    split_name : str
-    split : (train, validation, test)
-        Participant ids, so that a job means the same wherever it runs.
+    split : Split
+        By participant id, so that a job means the same wherever it runs.
     seed, threads, device
     """
 
@@ -54,8 +51,7 @@ class Job:
     folder: str
     variant: Variant
     label: str
-    split_name: str
-    split: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+    split: Split
     task: str = "auto"
     positive: str | None = None
     seed: int = 0
@@ -77,35 +73,29 @@ class Job:
         data = json.loads(text)
         variant = data.pop("variant")
         variant["recipe"] = Recipe(**variant["recipe"])
-        data["split"] = tuple(tuple(part) for part in data["split"])
-        return Job(variant=Variant(**variant), **data)
+        split = data.pop("split")
+        split |= {part: tuple(split[part]) for part in PARTS}
+        return Job(variant=Variant(**variant), split=Split(**split), **data)
 
 
-def configure(job: Job, cohort: Cohort) -> tuple[Split, RunConfig]:
-    """Return the split's positions and the whole configuration that a job means on this cohort."""
+def configure(job: Job, cohort: Cohort) -> RunConfig:
+    """Return the whole configuration that a job means on this cohort."""
     from bnt.training._run import describe
 
-    position = {name: i for i, name in enumerate(cohort.ids.tolist())}
-    missing = [name for part in job.split for name in part if name not in position]
-    if missing:
-        raise BadInput(f"{job.cohort} has no participant {missing[0]!r}, whom split {job.split_name} names.")
-    train, val, test = (np.array([position[name] for name in part], dtype=np.int64) for part in job.split)
-    config = describe(
+    return describe(
         cohort,
         job.label,
-        (train, val, test),
+        job.split,
         model=job.variant.model,
         options=job.variant.options,
         recipe=job.variant.recipe,
         recipe_name=job.variant.recipe_name,
         seed=job.seed,
-        split_name=job.split_name,
         threads=job.threads,
         device=job.device,
         task=job.task,
         positive=job.positive,
     )
-    return (train, val, test), config
 
 
 def run_job(job: Job) -> dict[str, Any]:
@@ -122,8 +112,7 @@ def run_job(job: Job) -> dict[str, Any]:
 
     with held(lock_of(job)), threadpool_limits(job.threads):
         cohort = load_cohort(job.cohort)
-        split, config = configure(job, cohort)
-        return train_run(cohort, split, config, job.folder, resume=True).report
+        return train_run(cohort, job.split, configure(job, cohort), job.folder, resume=True).report
 
 
 def lock_of(job: Job) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bnt.cohort._cohort import canonical_kind
 from bnt.errors import BadInput
+from bnt.splits import SplitName
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 
@@ -99,7 +100,7 @@ def _splits(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str,
         found[name] = (size, digest)
     short: dict[str, str] = {}
     for name in found:
-        other = short.setdefault(name.rpartition(":")[2], name)
+        other = short.setdefault(SplitName.parse(name).short, name)
         if other != name:
             raise BadInput(f"{folder} has a split {other!r}, and {name!r} is another one: choose another --out.")
     return {

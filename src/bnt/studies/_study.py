@@ -19,9 +19,9 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.splits import check_classes, check_split
+from bnt.splits import Split, SplitName, check_classes, check_split
 from bnt.studies._engine import Outcome, Watcher, is_done, run_jobs
-from bnt.studies._job import Job, Split, Variant, configure
+from bnt.studies._job import Job, Variant, configure
 from bnt.studies._merge import check_same, merged, read_old, run_mismatch
 
 LONGEST_NAME = 120
@@ -29,7 +29,7 @@ LONGEST_NAME = 120
 
 def folder_name(variant: str, split: str, seed: int) -> str:
     """Return a run's folder name: readable, and safe on any file system."""
-    words = "--".join([variant, split.rpartition(":")[2], f"seed{seed}"])
+    words = "--".join([variant, SplitName.parse(split).short, f"seed{seed}"])
     name = re.sub(r"[^A-Za-z0-9._=+-]+", "_", words)
     if len(name) <= LONGEST_NAME:
         return name
@@ -50,7 +50,7 @@ class Study:
     label : str
     variants : sequence of Variant
         Names must differ.
-    splits : list of (name, (train, validation, test))
+    splits : list of Split
         Shared by all variants.
     seeds : sequence of int
     command : str
@@ -68,7 +68,7 @@ class Study:
         cohort: Cohort,
         label: str,
         variants: Sequence[Variant],
-        splits: Sequence[tuple[str, Split]],
+        splits: Sequence[Split],
         *,
         seeds: Sequence[int] = (0,),
         task: str = "auto",
@@ -83,9 +83,9 @@ class Study:
         for what, given in (("variants", variants), ("splits", splits), ("seeds", seeds)):
             if not given:
                 raise BadInput(f"The study has no {what}: give at least one.")
-        self._refuse_repeated([v.name for v in variants], [name for name, _ in splits], seeds)
-        for _, split in splits:
-            check_split(cohort, *split)
+        self._refuse_repeated([v.name for v in variants], [split.name for split in splits], seeds)
+        for split in splits:
+            check_split(cohort, *split.rows(cohort))
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
@@ -114,18 +114,16 @@ class Study:
         selecting = [
             v.name for v in self.variants if find_entry(v.model).trains_in_epochs and v.recipe.select != "last"
         ]
-        return check_classes(self.label, y, self.splits, selecting)
+        return check_classes(self.cohort, self.label, self.splits, selecting)
 
-    def job(self, variant: Variant, split_name: str, split: Split, seed: int) -> Job:
+    def job(self, variant: Variant, split: Split, seed: int) -> Job:
         """Return one run of the study."""
-        train, val, test = (tuple(self.cohort.ids[np.asarray(part)].tolist()) for part in split)
         return Job(
             cohort=str(Path(self.cohort.path or ".").resolve()),
-            folder=str(self.folder.resolve() / "runs" / folder_name(variant.name, split_name, seed)),
+            folder=str(self.folder.resolve() / "runs" / folder_name(variant.name, split.name, seed)),
             variant=variant,
             label=self.label,
-            split_name=split_name,
-            split=(train, val, test),
+            split=split,
             task=self.task,
             positive=self.positive,
             seed=seed,
@@ -136,10 +134,7 @@ class Study:
     def jobs(self) -> list[Job]:
         """Return every run of the grid: all variants of one split before the next split."""
         return [
-            self.job(variant, name, split, seed)
-            for name, split in self.splits
-            for seed in self.seeds
-            for variant in self.variants
+            self.job(variant, split, seed) for split in self.splits for seed in self.seeds for variant in self.variants
         ]
 
     def description(self) -> dict[str, Any]:
@@ -147,7 +142,6 @@ class Study:
         from bnt.training._run import data_digest
         from bnt.training._task import task_for
 
-        parts = [[self.cohort.ids[np.asarray(part)].tolist() for part in split] for _, split in self.splits]
         return {
             "cohort": str(self.cohort.path),
             "n_subjects": len(self.cohort),
@@ -158,9 +152,9 @@ class Study:
             "task": task_for(self.cohort.labels(self.label), self.task).kind,
             "positive": self.positive,
             "protocol": self.protocol,
-            "splits": [name for name, _ in self.splits],
-            "split_sizes": [[len(part) for part in split] for split in parts],
-            "split_sha256": [sha256(json.dumps(split).encode()).hexdigest() for split in parts],
+            "splits": [split.name for split in self.splits],
+            "split_sizes": [list(split.sizes) for split in self.splits],
+            "split_sha256": [split.digest() for split in self.splits],
             "seeds": self.seeds,
             "variants": [asdict(v) for v in self.variants],
             "commands": [self.command] if self.command else [],
@@ -179,11 +173,11 @@ class Study:
         jobs = self.jobs()
         taken: dict[str, str] = {}
         for job in jobs:
-            other = taken.setdefault(job.folder, f"{job.variant.name} on {job.split_name}")
-            if other != f"{job.variant.name} on {job.split_name}":
-                raise BadInput(f"{job.variant.name} on {job.split_name} and {other} would share the folder {job.name}.")
+            other = taken.setdefault(job.folder, f"{job.variant.name} on {job.split.name}")
+            if other != f"{job.variant.name} on {job.split.name}":
+                raise BadInput(f"{job.variant.name} on {job.split.name} and {other} would share the folder {job.name}.")
         for variant in self.variants:
-            configure(self.job(variant, *self.splits[0], self.seeds[0]), self.cohort)
+            configure(self.job(variant, self.splits[0], self.seeds[0]), self.cohort)
         return [job for job in jobs if not self.is_finished(job)]
 
     def is_finished(self, job: Job) -> bool:
@@ -193,7 +187,7 @@ class Study:
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
             return False
-        wanted = configure(job, self.cohort)[1]
+        wanted = configure(job, self.cohort)
         done = is_done(job)
         found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
         if found != wanted.digest():

@@ -20,11 +20,12 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
+from bnt.splits import Split
 from bnt.splits._shuffle import thinned
 from bnt.splits._strata import classes_of, strata_of, units_of
 from bnt.studies._engine import Outcome, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
-from bnt.studies._job import GO_ON, Job, Split, Variant, configure
+from bnt.studies._job import GO_ON, Job, Variant, configure
 from bnt.studies._merge import merged, read_old
 from bnt.studies._results import read_report, run_table, write_tables
 from bnt.studies._study import Study
@@ -35,13 +36,13 @@ def inner_split(cohort: Cohort, label: str, split: Split, seed: int = 0) -> Spli
 
     Sites and classes are shared out as in the outer split; groups and repeated scans stay together.
     """
-    train, val, _ = (np.asarray(part) for part in split)
+    train, val, _ = split.rows(cohort)
     classes = classes_of(cohort, label)
     n_select = min(len(val), max(1, len(train) // 4))
     rng = np.random.default_rng([seed, len(train)])
     strata = strata_of(cohort.sites, classes)
     fitted = thinned(train, len(train) - n_select, units_of(cohort), strata, classes, rng)
-    return fitted, np.setdiff1d(train, fitted), val
+    return Split.of(cohort, (fitted, np.setdiff1d(train, fitted), val), split.name, split.protocol)
 
 
 def with_setting(base: Variant, setting: Setting, name: str) -> Variant:
@@ -102,7 +103,7 @@ class Tuning:
         cohort: Cohort,
         label: str,
         base: Variant,
-        splits: Sequence[tuple[str, Split]],
+        splits: Sequence[Split],
         *,
         search: str = "grid",
         grid: dict[str, list[Any]] | None = None,
@@ -115,7 +116,7 @@ class Tuning:
         tuned = replace(base, name=f"{base.name}-tuned")
         variants = [tuned, replace(base, name=f"{base.name}-default")][: 2 if baseline else 1]
         self.study = Study(folder, cohort, label, variants, splits, seeds=(seed,), **settings)
-        inner = [(name, inner_split(cohort, label, split)) for name, split in splits]
+        inner = [inner_split(cohort, label, split) for split in splits]
         try:
             self.inner = Study(self.folder / "trials", cohort, label, [base], inner, seeds=(seed,), **settings)
         except BadInput as error:
@@ -124,7 +125,7 @@ class Tuning:
             which = self.inner.cautions[0].replace("no test subject", "no validation subject")
             raise BadInput(f"Trials cannot be compared on validation: {which}")
         self.searches: dict[str, Search] = {
-            name: make_search(search, base.model, n_trials, [seed, k], grid) for k, (name, _) in enumerate(splits)
+            split.name: make_search(search, base.model, n_trials, [seed, k], grid) for k, split in enumerate(splits)
         }
         self.trials: list[Trial] = []
 
@@ -168,7 +169,7 @@ class Tuning:
 
         check_device(self.study.device)
         for variant in self.study.variants[1:]:
-            configure(self.study.job(variant, *self.study.splits[0], self.seed), self.study.cohort)
+            configure(self.study.job(variant, self.study.splits[0], self.seed), self.study.cohort)
 
     def _description(self) -> dict[str, Any]:
         """Describe the tested runs as a study, with what its folder had before; refuse another search there."""
@@ -210,10 +211,10 @@ class Tuning:
         while True:
             lost = self.lost()
             asked = [
-                self._trial(name, split, number, setting)
-                for name, split in self.inner.splits
-                if name not in lost
-                for number, setting in self.searches[name].ask()
+                self._trial(split, number, setting)
+                for split in self.inner.splits
+                if split.name not in lost
+                for number, setting in self.searches[split.name].ask()
             ]
             if not asked:
                 return failures
@@ -234,10 +235,10 @@ class Tuning:
         """Return the splits that wait for a trial which was lost."""
         return list(dict.fromkeys(t.split for t in self.trials if t.status == "lost"))
 
-    def _trial(self, name: str, split: Split, number: int, setting: Setting) -> Trial:
+    def _trial(self, split: Split, number: int, setting: Setting) -> Trial:
         """Return one trial, waiting; or impossible, where the model cannot be made with its setting."""
-        job = self.inner.job(with_setting(self.base, setting, setting_name(setting)), name, split, self.seed)
-        trial = Trial(name, number, setting, job)
+        job = self.inner.job(with_setting(self.base, setting, setting_name(setting)), split, self.seed)
+        trial = Trial(split.name, number, setting, job)
         try:
             configure(job, self.inner.cohort)
         except BadInput as error:
@@ -269,26 +270,26 @@ class Tuning:
         from bnt.training._config import read_config
 
         found: dict[str, Trial] = {}
-        for name, split in self.study.splits:
-            tuned = self.study.job(self.study.variants[0], name, split, self.seed)
+        for split in self.study.splits:
+            tuned = self.study.job(self.study.variants[0], split, self.seed)
             if not is_done(tuned):
                 continue
             digest = read_config(Path(tuned.folder)).digest()
             for trial in self.trials:
-                if trial.split == name and np.isfinite(trial.score):
+                if trial.split == split.name and np.isfinite(trial.score):
                     job = replace(tuned, variant=with_setting(tuned.variant, trial.setting, tuned.variant.name))
-                    if configure(job, self.study.cohort)[1].digest() == digest:
-                        found.setdefault(name, trial)
+                    if configure(job, self.study.cohort).digest() == digest:
+                        found.setdefault(split.name, trial)
         return found
 
     def _finals(self, chosen: dict[str, Trial]) -> list[Job]:
         """Return the runs that are tested: the chosen setting of each split and, beside it, the model as it is."""
         jobs = []
-        for name, split in [one for one in self.study.splits if one[0] in chosen]:
+        for split in [one for one in self.study.splits if one.name in chosen]:
             for variant in self.study.variants:
                 if variant.name.endswith("-tuned"):
-                    variant = with_setting(variant, chosen[name].setting, variant.name)
-                jobs.append(self.study.job(variant, name, split, self.seed))
+                    variant = with_setting(variant, chosen[split.name].setting, variant.name)
+                jobs.append(self.study.job(variant, split, self.seed))
         return jobs
 
     def _write_trials(self) -> None:
@@ -313,7 +314,7 @@ class Tuning:
             return new
         try:
             old = pd.read_csv(file)
-            kept = old[~old["split"].isin([split for split, _ in self.study.splits])]
+            kept = old[~old["split"].isin([split.name for split in self.study.splits])]
         except (ValueError, KeyError) as error:
             raise BadInput(f"{file} is damaged ({error}): remove it; the runs beside it are kept.") from error
         return pd.concat([kept, new], ignore_index=True) if len(kept) else new

@@ -21,7 +21,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
-from bnt.splits import check_split
+from bnt.splits import PARTS, Split, check_split, save_splits
 from bnt.training._card import model_card
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, read_config, write_toml
@@ -29,9 +29,6 @@ from bnt.training._learner import EpochWatcher, make_learner, options_for
 from bnt.training._metrics import binary_metrics, multiclass_metrics, regression_metrics
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task, task_for
-
-Split = tuple[np.ndarray, np.ndarray, np.ndarray]
-PARTS = ("train", "validation", "test")
 
 
 @dataclass
@@ -64,7 +61,6 @@ def describe(
     recipe: Recipe,
     recipe_name: str = "default",
     seed: int = 0,
-    split_name: str = "",
     threads: int = 1,
     device: str = "cpu",
     bf16: bool = False,
@@ -75,7 +71,8 @@ def describe(
     entry = find_entry(model)
     if entry.needs_series and cohort.timeseries is None:
         raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
-    check_split(cohort, *split)
+    rows = split.rows(cohort)
+    check_split(cohort, *rows)
     y = cohort.labels(label)
     check_device(device)
     if seed < 0 or threads < 1:
@@ -85,13 +82,12 @@ def describe(
         if name not in cohort.participants:
             there = ", ".join(cohort.participants.columns)
             raise BadInput(f"The confound {name!r} is no column of participants.tsv of {cohort.path}; it has {there}.")
-    lists = json.dumps([cohort.ids[part].tolist() for part in split])
     config = RunConfig(
         model=entry.name,
         label=label,
         seed=seed,
         recipe=recipe,
-        task=task_for(y, task, split[0], positive),
+        task=task_for(y, task, rows[0], positive),
         recipe_name=recipe_name,
         options=options_for(cohort, model, options or {}),
         revision=entry.revision,
@@ -105,8 +101,8 @@ def describe(
         kind=cohort.kind,
         diagonal=cohort.diagonal,
         rois=roi_names(cohort),
-        split=split_name,
-        split_sha256=sha256(lists.encode()).hexdigest(),
+        split=split.name,
+        split_sha256=split.digest(),
     )
     check_options(config)
     return config
@@ -212,8 +208,7 @@ def train_run(
     Parameters
     ----------
     cohort : Cohort
-    split : (train, validation, test)
-        Positions in the cohort.
+    split : Split
     config : RunConfig
         From :func:`describe`.
     folder : path
@@ -229,7 +224,7 @@ def train_run(
 
     folder = Path(folder)
     if not (folder / "DONE").is_file():
-        cohort.check_finite(np.concatenate([np.asarray(part) for part in split]))
+        cohort.check_finite(np.concatenate(split.rows(cohort)))
     if open_folder(folder, config, resume=resume, overwrite=overwrite):
         return load_result(folder)
     with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
@@ -247,8 +242,8 @@ def _train_and_test(
     wall, cpu = time.perf_counter(), time.process_time()
     wall_before, cpu_before = spent_before(folder)
     y = cohort.labels(config.label)
-    train, val, test = (np.asarray(part) for part in split)
-    write_splits(folder, cohort, split)
+    train, val, test = split.rows(cohort)
+    save_splits(folder / "splits.csv", cohort, [split])
 
     learner = make_learner(config)
     lines = learner.fit(cohort, y, train, val, folder=folder, watch=recorder(folder, watch))
@@ -265,7 +260,7 @@ def _train_and_test(
         "positive_class": config.task.classes[-1] if config.task.n_outputs == 2 else None,
         "split": config.split,
         "seed": config.seed,
-        "n": {name: len(part) for name, part in zip(PARTS, (train, val, test))},
+        "n": dict(zip(PARTS, split.sizes)),
         "test": metrics_of(config.task, y[test], predicted[len(val) :]),
         "validation": metrics_of(config.task, y[val], predicted[: len(val)]),
         "refit_on_validation": config.recipe.refit,
@@ -314,13 +309,6 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-
-
-def write_splits(folder: Path, cohort: Cohort, split: Split) -> None:
-    """Write who was trained on, selected on and tested on."""
-    rows = [(cohort.ids[i], name) for name, part in zip(PARTS, split) for i in np.asarray(part)]
-    table = pd.DataFrame(rows, columns=["participant_id", "part"])
-    write_atomic(folder / "splits.csv", table.to_csv(index=False))
 
 
 def write_lines(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
