@@ -24,12 +24,14 @@ from bnt.models.classical._decisions import Calibration, Decides
 from bnt.models.classical._features import unpack
 from bnt.models.classical._multi_kernel import MultiKernel
 from bnt.models.classical._solvers import check_target, signs
+from bnt.nn._fitting import AveragedWeights, draw_mixup, take_steps
 from bnt.nn._transformer import GraphTransformer
 
 BATCH = 16
 WARMUP = 30  # steps
 LR, LR_MOST, LR_END, WEIGHT_DECAY = 1e-4, 1e-3, 0.1, 1e-4  # LR is for 200 ROIs; it ends at a tenth of itself
 AVERAGE = 0.99  # of the weights, over steps
+MIXUP = 1.0
 AT_ONCE = 64
 
 
@@ -85,29 +87,27 @@ def train_member(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make_network(matrices.shape[1], n_classes)
-        parameters = list(network.parameters())
-        average = [p.detach().clone() for p in parameters]
-        optimizer = torch.optim.Adam(parameters, lr=LR, weight_decay=WEIGHT_DECAY)
+        optimiser = torch.optim.Adam(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+        averaged = AveragedWeights(network, AVERAGE)
         goal = _goal(target, n_classes)
         counts = torch.as_tensor(weight / weight.mean(), dtype=torch.float32)
         total = schedule.total(len(matrices))
-        for step, rows in enumerate(_batches(len(matrices), total, seed)):
-            for group in optimizer.param_groups:
-                group["lr"] = _rate(step, total, matrices.shape[1])
-            share = float(torch.distributions.Beta(1.0, 1.0).sample())
-            other = rows[torch.randperm(len(rows))]
-            mixed = share * matrices[rows] + (1 - share) * matrices[other]
-            logits = network(mixed).logits
-            loss = share * _loss(logits, goal[rows], counts[rows]) + (1 - share) * _loss(
-                logits, goal[other], counts[other]
-            )
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-            _update(average, parameters, min(AVERAGE, (2 + step) / (11 + step)))
-        with torch.no_grad():
-            for parameter, averaged in zip(parameters, average):
-                parameter.copy_(averaged)
+
+        def loss_of(rows: Tensor) -> Tensor:
+            share, permutation = draw_mixup(len(rows), MIXUP)
+            other = rows[permutation]
+            logits = network(share * matrices[rows] + (1 - share) * matrices[other]).logits
+            mine, theirs = (_loss(logits, goal[part], counts[part]) for part in (rows, other))
+            return share * mine + (1 - share) * theirs
+
+        def rate_of(step: int) -> float:
+            return _rate(step - 1, total, matrices.shape[1])
+
+        for _ in take_steps(
+            network, optimiser, _batches(len(matrices), total, seed), loss_of, rate_of, averaged=averaged
+        ):
+            pass
+        network.load_state_dict(averaged.state)
     return network.eval()
 
 
@@ -155,11 +155,6 @@ def _loss(output: Tensor, goal: Tensor, counts: Tensor) -> Tensor:
     if goal.shape[1] == 1:
         return (mse_loss(output, goal, reduction="none")[:, 0] * counts).mean()
     return (cross_entropy(output, goal, reduction="none") * counts).mean()
-
-
-def _update(average: list[Tensor], parameters: list[nn.Parameter], keep: float) -> None:
-    with torch.no_grad():
-        torch._foreach_lerp_(average, [p.detach() for p in parameters], 1.0 - keep)
 
 
 class KernelTransformer(Decides):

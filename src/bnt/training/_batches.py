@@ -1,4 +1,4 @@
-"""Mixup: one mixing weight and one permutation for matrix, series and label."""
+"""Batches of subjects: read, mixed, and centred before a network sees them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bnt.cohort._cohort import Series
 from bnt.cohort._triangle import square_tensor
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
+from bnt.nn._fitting import draw_mixup
 from bnt.nn._output import Output
 
 
@@ -42,8 +43,8 @@ def mixup(batch: Batch, alpha: float) -> Batch:
 
     Both draws come from torch's global generator. Weights are mixed like labels.
     """
-    lam = torch.distributions.Beta(alpha, alpha).sample().item()
-    permutation = torch.randperm(len(batch.x)).to(batch.x.device)
+    lam, permutation = draw_mixup(len(batch.x), alpha)
+    permutation = permutation.to(batch.x.device)
 
     def mixed(values: Tensor | None) -> Tensor | None:
         return None if values is None else torch.lerp(values[permutation], values, lam)

@@ -1,10 +1,9 @@
-"""Averaged weights: an exponential moving average of the parameters, a step at a time."""
+"""The state of a training loop, and safetensors files to keep it in and to resume from."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +12,8 @@ from torch import Tensor, nn
 
 from bnt.cohort._files import sync_file, sync_folder, write_atomic
 from bnt.errors import BadInput
+from bnt.nn._fitting import AveragedWeights
 from bnt.training._recipe import Recipe
-
-
-class AveragedWeights:
-    """Exponential moving average of a model's floating-point state.
-
-    The decay grows as (1 + s) / (10 + s) up to ``decay``, so that the random start is forgotten quickly.
-    Running statistics of BatchNorm are averaged as well.
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.steps = 0
-        self.state = {k: v.detach().clone() for k, v in model.state_dict().items()}
-
-    @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Move the average towards the model's weights of this step."""
-        self.steps += 1
-        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        current = model.state_dict()
-        mine, theirs = [], []
-        for key, value in self.state.items():
-            if value.is_floating_point():
-                mine.append(value)
-                theirs.append(current[key])
-            else:
-                value.copy_(current[key])
-        torch._foreach_lerp_(mine, theirs, 1 - decay)
-
-    def load(self, state: Mapping[str, Tensor], steps: int) -> None:
-        """Continue from a checkpoint."""
-        self.steps = steps
-        for key, value in self.state.items():
-            value.copy_(state[key])
 
 
 class TrainState:

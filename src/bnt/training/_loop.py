@@ -1,4 +1,4 @@
-"""The learning rate of each step."""
+"""The loop over epochs: learning rate, steps, validation, selection, checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.training._batches import Batches, mixup
+from bnt.nn._fitting import take_steps
+from bnt.training._batches import Batch, Batches, mixup
 from bnt.training._checkpoint import Checkpoint, TrainState
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
@@ -86,32 +87,36 @@ def fit(
         )
     n_steps = recipe.planned_steps(len(train), stop_after or 0)
 
+    def rate_of(step: int) -> float:
+        if recipe.halve_every:
+            return halved_rate(state.epoch + 1, recipe.lr, recipe.halve_every)
+        return learning_rate(step, n_steps, recipe.lr, recipe.lr_end, recipe.warmup)
+
+    def loss_of(batch: Batch) -> Tensor:
+        if recipe.mixup:
+            batch = mixup(batch, recipe.mixup)
+        target = smoothed(batch.target, recipe.label_smoothing, task)
+        with torch.autocast(batch.x.device.type, torch.bfloat16) if bf16 else nullcontext():
+            output = model(batch.x, series=batch.series, target=batch.target)
+        loss = task.loss(output.logits.float(), target, batch.weight, recipe.reduction)
+        return loss if output.loss is None else loss + output.loss
+
     while state.epoch < (stop_after or recipe.epochs) and not state.stopped:
         wall, cpu, total = time.perf_counter(), time.process_time(), 0.0
         model.train()
-        for batch in train.shuffled(recipe.batch_size, recipe.drop_last):
-            state.step += 1
-            rate = learning_rate(state.step, n_steps, recipe.lr, recipe.lr_end, recipe.warmup)
-            if recipe.halve_every:
-                rate = halved_rate(state.epoch + 1, recipe.lr, recipe.halve_every)
-            for group in state.optimiser.param_groups:
-                group["lr"] = rate
-            if recipe.mixup:
-                batch = mixup(batch, recipe.mixup)
-            target = smoothed(batch.target, recipe.label_smoothing, task)
-            with torch.autocast(batch.x.device.type, torch.bfloat16) if bf16 else nullcontext():
-                output = model(batch.x, series=batch.series, target=batch.target)
-            loss = task.loss(output.logits.float(), target, batch.weight, recipe.reduction)
-            if output.loss is not None:
-                loss = loss + output.loss
-            state.optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            if recipe.clip:
-                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-            state.optimiser.step()
-            if state.averaged is not None:
-                state.averaged.update(model)
-            total += float(loss.detach()) / (len(batch.x) if recipe.reduction == "sum" else 1)
+        for batch, loss in take_steps(
+            model,
+            state.optimiser,
+            train.shuffled(recipe.batch_size, recipe.drop_last),
+            loss_of,
+            rate_of,
+            steps_before=state.step,
+            averaged=state.averaged,
+            clip=recipe.clip,
+        ):
+            total += float(loss) / (len(batch.x) if recipe.reduction == "sum" else 1)
+        state.step += steps_per_epoch
+        rate = rate_of(state.step)
         if not np.isfinite(total):
             advice = "lower the learning rate or set clip"
             if not state.epoch:
@@ -124,8 +129,8 @@ def fit(
             "of": stop_after or recipe.epochs,
             "loss": total / steps_per_epoch,
             "lr": rate,
+            "val_score": None,
         }
-        line["val_score"] = None
         if val is not None and y_val is not None:
             judge.load_state_dict(state.weights())
             score = task.score(y_val, task.predictions(logits_of(judge, val)))
