@@ -24,7 +24,7 @@ from bnt.models._braingnn import (
     topk_loss,
     two_hops,
 )
-from bnt.nn._graph_layers import TopKPool
+from bnt.nn._topk import TopKPool
 from bnt.splits import Split
 from bnt.training._batches import Batches
 from bnt.training._learner import window_of

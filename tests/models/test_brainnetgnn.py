@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.nn._graph_layers import GatedGraphConv, Set2Set
+from bnt.models._brainnetgnn import GatedGraphConv, Set2Set
 
 V, T = 12, 40
 

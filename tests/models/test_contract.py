@@ -1,7 +1,7 @@
 """What every model in the catalogue promises, whoever wrote it.
 
-Adding a model means a row in ``SMALL`` and, for networks, one in ``TIED``; what a model cannot keep is in ``EXPECTED``
-with the reason.
+A network's class says how to make it small and which parameters belong to ROIs (``small`` and ``per_roi`` of
+:class:`bnt.nn.Network`); what a model cannot keep is in ``EXPECTED`` with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from bnt.cohort._triangle import square_tensor
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, list_models
+from bnt.models._bnt import BNT
 from bnt.models._inputs import Inputs
+from bnt.nn import Network
 from bnt.training._checkpoint import load_tensors, save_tensors
 from bnt.training._config import RunConfig
 from bnt.training._learner import make_learner
@@ -30,20 +32,6 @@ from bnt.training._task import Task
 
 NETWORKS, CLASSICAL = list_models(family="network"), list_models(family="classical") + list_models(family="hybrid")
 T = 32  # volumes
-
-# Sizes that train in seconds. A ``-released`` name shares the row of its model.
-SMALL: dict[str, dict] = {
-    "bnt": {"n_clusters": 4, "ffn": 32, "n_heads": 1},
-    "vanilla": {"ffn": 32, "n_heads": 1},
-    "san": {"width": 16, "lpe_dim": 4, "lpe_ffn": 16, "lpe_heads": 2},
-    "graphormer": {"width": 32, "n_heads": 4, "ffn": 32, "n_bins": 16},
-    "braingb": {"hidden": 16},
-    "brainnetcnn": {},
-    "braingnn": {"width": 16},
-    "fbnetgen": {"n_volumes": T, "hidden": 4},
-    "brainnetgnn": {"n_volumes": T},
-    "dgm": {},
-}
 
 # Learning rate and epochs of the short schedule, where the common ones are not enough.
 SCHEDULES = {"dgm": (1e-2, 15), "brainnetgnn": (2e-3, 10)}
@@ -60,34 +48,15 @@ EXPECTED = {
     ("brainnetgnn-released", "test_learns_the_planted_effect_of_a_small_cohort"): _COUPLING,
 }
 
-# Which axes of which parameters belong to ROIs: "v" is one entry a ROI, "vk" and "kv" several with the ROI
-# slow or fast, "vv" one a pair. All else is shared by ROIs: with these permuted too, no answer may change.
-_ENCODER = {
-    r"self_attn\.in_proj_weight": {1: "v"},
-    r"(out_proj|linear2)\.(weight|bias)": {0: "v"},
-    r"linear1\.weight": {1: "v"},
-    r"encoder.*norm\d\.(weight|bias)": {0: "v"},
-    r"readout\.(centres|reduce\.0\.weight)": {1: "v"},
-    r"readout\.hidden\.0\.weight": {1: "vv"},
-    r"readout\.hidden\.4\.(weight|bias)": {0: "vv"},
-}
-_CONCAT = {r"head\.0\.weight": {1: "vk"}}
-TIED: dict[str, dict[str, dict[int, str]]] = {
-    "bnt": _ENCODER,
-    "vanilla": _ENCODER | _CONCAT,
-    "san": {r"^embed\.weight": {1: "v"}} | _CONCAT,
-    "graphormer": {r"nodes\.columns\.weight": {0: "v"}} | _CONCAT,
-    "braingb": {r"conv1\.lin\.weight": {1: "v"}} | _CONCAT,
-    "brainnetcnn": {r"row\.weight": {1: "kv"}, r"column\.weight": {1: "vk"}, r"n2g\.weight": {1: "v"}},
-    "braingnn": {r"membership\.weight": {1: "v"}, r"conv1\.kernels\.(weight|bias)": {0: "vk"}},
-    "fbnetgen": {r"round1\.0\.weight": {1: "v"}, r"norm3\.(weight|bias|running)": {0: "v"}} | _CONCAT,
-    "brainnetgnn": {r"classifier\.0\.weight": {1: "vk"}},
-    "dgm": {r"reduce\.0\.weight": {1: "v"}},
-}
-
 
 def base(name: str) -> str:
     return name.removesuffix("-released")
+
+
+def small(name: str) -> dict:
+    """Return the options that make a network small; other models need none."""
+    entry = find_entry(name)
+    return dict(entry.constructor().small) if entry.trains_in_epochs else {}
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +69,7 @@ def contract(request):
 
 
 def network(name: str, n_rois: int = 13, n_classes: int = 2, **options):
-    net = create_model(name, n_rois, n_classes, **{**SMALL[base(name)], **options})
+    net = create_model(name, n_rois, n_classes, **{**small(name), **options})
     if getattr(net, "series_kind", ""):
         net.register_forward_pre_hook(connectivity_of_series, with_kwargs=True)
     return net
@@ -144,9 +113,13 @@ def answer(net, x: Tensor, series: Tensor) -> Tensor:
     return net.eval()(x, series=series).logits
 
 
-@pytest.mark.parametrize("name", list_models())
-def test_every_model_has_its_place_in_this_suite(name):
-    assert not find_entry(name).trains_in_epochs or (base(name) in SMALL and base(name) in TIED)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_has_the_interface(name):
+    made = find_entry(name).constructor()
+    assert issubclass(made, Network)
+    assert "forward" in vars(made) or issubclass(made, BNT)
+    assert made.per_roi
+    assert "References" in made.__doc__
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 5])
@@ -290,7 +263,7 @@ def test_permuted_rois_change_only_what_is_tied_to_rois(name):
                 tensor.add_(0.2 * torch.rand_like(tensor))  # norms and biases start out the same for all ROIs
     order = torch.randperm(13)
     state = net.state_dict()
-    for pattern, axes in TIED[base(name)].items():
+    for pattern, axes in type(net).per_roi.items():
         matched = [key for key in state if re.search(pattern, key)]
         for key in matched:
             for axis, kind in axes.items():
@@ -313,8 +286,7 @@ def config(name: str, n_classes: int = 2) -> RunConfig:
     rate, epochs = SCHEDULES.get(base(name), (1e-3, 10))
     task = Task("classification", tuple(range(n_classes))) if n_classes > 1 else Task("regression")
     recipe = Recipe(epochs=epochs, lr=rate, lr_end=rate / 10, batch_size=16, select="last")
-    options = SMALL.get(base(name), {})
-    return RunConfig(name, "diagnosis", 0, recipe, task, options=options, n_rois=20)
+    return RunConfig(name, "diagnosis", 0, recipe, task, options=small(name), n_rois=20)
 
 
 def score(name: str, cohort: bnt.Cohort) -> float:

@@ -8,8 +8,7 @@ from torch.autograd import gradcheck
 
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models._dgm import gumbel, sample_neighbours
-from bnt.nn._graph_layers import GraphConv, symmetric_normalised
+from bnt.models._dgm import GraphConv, gumbel, sample_neighbours, symmetric_normalised
 
 V = 12
 

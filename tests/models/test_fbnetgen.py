@@ -12,8 +12,7 @@ from torch.autograd import gradcheck
 import bnt
 from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
-from bnt.models._fbnetgen import group_loss
-from bnt.nn._series_encoders import ConvEncoder, GruEncoder, embedding_graph
+from bnt.models._fbnetgen import ConvEncoder, GruEncoder, embedding_graph, group_loss
 from bnt.training._batches import Batches
 from bnt.training._learner import options_for
 from bnt.training._recipe import RECIPES, find_recipe

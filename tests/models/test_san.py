@@ -14,7 +14,6 @@ from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
 from bnt.models._san import EdgeAttention, LaplacianEncoding, MLPReadout, laplacian_eigenpairs
 from bnt.nn import list_readouts
-from bnt.nn._kernels import ROWS, narrow_feed_forward
 
 
 @pytest.fixture(autouse=True)
@@ -117,51 +116,6 @@ def test_concat_with_the_hidden_mlp_is_concat_and_the_mlp(model):
     hidden = (20 * width * 32 + 32) + (32 * 32 + 32) + (32 * 20 * width + 20 * width)
     count = [sum(p.numel() for p in one.parameters()) for one in (plain, control)]
     assert count[1] - count[0] == hidden
-
-
-def feed_forward_parameters(d: int, h: int, n: int, dtype=torch.float64):
-    shapes = ((n, 2, d), (h, d), (h,), (d, h), (d,))
-    return tuple(torch.randn(s, dtype=dtype, requires_grad=True) for s in shapes)
-
-
-def test_blockwise_feed_forward_passes_gradcheck():
-    assert torch.autograd.gradcheck(lambda *t: narrow_feed_forward(*t, 0.0, True), feed_forward_parameters(3, 5, 4))
-
-
-def test_blockwise_feed_forward_equals_two_linear_layers_over_several_blocks():
-    given = feed_forward_parameters(4, 16, ROWS)
-    z, w1, b1, w2, b2 = given
-    plain = (z @ w1.T + b1).relu() @ w2.T + b2
-    blocks = narrow_feed_forward(*given, 0.3, False)
-    torch.testing.assert_close(blocks, plain)
-    for a, b in zip(
-        torch.autograd.grad(blocks.square().sum(), given), torch.autograd.grad(plain.square().sum(), given)
-    ):
-        torch.testing.assert_close(a, b)
-
-
-def test_backward_of_the_blockwise_feed_forward_uses_the_masks_of_forward():
-    z, w1, b1, w2, b2 = feed_forward_parameters(4, 16, ROWS)
-
-    def loss(w2):
-        torch.manual_seed(3)  # the same masks whenever it is called
-        return narrow_feed_forward(z, w1, b1, w2, b2, 0.4, True).sum()
-
-    (gradient,) = torch.autograd.grad(loss(w2), w2)
-    direction = torch.randn_like(w2)
-    with torch.no_grad():  # linear in w2, so that a difference is the derivative
-        expected = loss(w2 + direction) - loss(w2)
-    torch.testing.assert_close((gradient * direction).sum(), expected)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5])
-@torch.no_grad()
-def test_dropout_of_the_blockwise_feed_forward_has_its_share_and_scale(p):
-    d, h = 2, 64
-    z, w1, b1 = torch.zeros(4000, 1, d), torch.zeros(h, d), torch.ones(h)
-    out = narrow_feed_forward(z, w1, b1, torch.ones(d, h) / h, torch.zeros(d), p, True)[:, 0, 0]
-    assert out.mean() == pytest.approx(1, abs=0.02)
-    assert out.std() == pytest.approx((p / (1 - p) / h) ** 0.5, rel=0.1)  # of a mean of h independent entries
 
 
 @pytest.mark.parametrize("readout", list_readouts())

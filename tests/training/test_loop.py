@@ -12,7 +12,7 @@ from torch import nn
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.nn._output import Output
+from bnt.nn import Output
 from bnt.training._batches import Batches
 from bnt.training._checkpoint import TrainState
 from bnt.training._loop import fit, logits_of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bnt.cohort import Cohort, load_cohort
 from bnt.models import find_entry
 from bnt.models._inputs import Inputs
-from bnt.nn._output import Output
+from bnt.nn import Output
 from bnt.splits import PARTS, read_splits
 from bnt.training._batches import Batches
 from bnt.training._config import RunConfig

@@ -1,16 +1,23 @@
-"""Graph attention on complete graphs with the messages of BrainGB, without an edge list."""
+"""BrainGB: graph attention on complete graphs, with concatenated messages and without an edge list.
+
+References
+----------
+Cui H, Dai W, Zhu Y, Kan X, Chen Gu AA, Lukemire J, Zhan L, He L, Guo Y, Yang C (2022). BrainGB: a benchmark for brain
+network analysis with graph neural networks. IEEE Transactions on Medical Imaging 42(2).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnt.errors import BadInput
-from bnt.nn._output import Output, check_connectomes, check_positive
+from bnt.nn._network import Network, Output, check_choice, check_connectomes, check_positive
 from bnt.nn._readouts import create_readout
+
+# -- message passing -----------------------------------------------------------------------------------
 
 MESSAGES = ("edge_weighted", "node_edge_concat", "node_concat")
 
@@ -18,7 +25,7 @@ MESSAGES = ("edge_weighted", "node_edge_concat", "node_concat")
 class DenseGAT(nn.Module):
     """Every node attends to every node, itself included; messages are summed over the V senders.
 
-    With h_i = W x_i a head and weights ``alpha_ij = softmax_j leaky_relu(a.h_i + a'.h_j)``, the message from j to i is
+    With h_i = W x_i per head and ``alpha_ij = softmax_j leaky_relu(a.h_i + a'.h_j)``, the message from j to i is
 
     - ``edge_weighted``: alpha_ij w_ij h_j,
     - ``node_concat``: M [h_i, alpha_ij h_j] + m,
@@ -42,8 +49,7 @@ class DenseGAT(nn.Module):
 
     def __init__(self, n_in: int, width: int, n_heads: int = 2, message: str = "node_concat") -> None:
         super().__init__()
-        if message not in MESSAGES:
-            raise BadInput(f"message is {message!r}; it can be {', '.join(MESSAGES)}.")
+        check_choice("message", message, MESSAGES)
         self.width, self.n_heads, self.message = width, n_heads, message
         self.lin = nn.Linear(n_in, n_heads * width, bias=False)
         self.receiver = nn.Parameter(torch.empty(n_heads, width))  # a
@@ -80,6 +86,8 @@ def mean_loops(edges: Tensor) -> Tensor:
     return torch.where(loops, mean, others)
 
 
+# -- the model -----------------------------------------------------------------------------------------
+
 SLOPE = 0.2
 
 
@@ -99,7 +107,7 @@ def _dense(*sizes: int, end: bool = True) -> list[nn.Module]:
     return layers if end else layers[:-1]
 
 
-class BrainGB(nn.Module):
+class BrainGB(Network):
     """Two graph attention layers on the complete graph, a readout and a small classifier.
 
     In the terms of Cui et al.: node features are connection profiles; message passing (their section III-B) is
@@ -117,9 +125,9 @@ class BrainGB(nn.Module):
     n_classes : int
         C; 1 for regression.
     message : {"node_concat", "node_edge_concat", "edge_weighted"}
-        What a node sends, see :class:`bnt.models._braingb.DenseGAT`; the paper searched these three.
+        What a node sends, see :class:`DenseGAT`; the paper searched these three.
     readout : {"concat", "mean", "max", ...}
-        The paper searched these three; the others of :func:`bnt.nn.create_readout` can be had as well.
+        The paper searched these three; the others of :func:`bnt.nn.create_readout` work too.
     readout_options : dict, optional
         The readout's own options.
     hidden : int
@@ -129,16 +137,24 @@ class BrainGB(nn.Module):
 
     Notes
     -----
-    The Brain Network Transformer's paper does not say which design it took. Of all configurations of the public code
-    only attention with 2 heads and h = 256 has its 1.08 and 1.49 million parameters, with either of the two
-    concatenated messages; ours is node concat. Edge weights are absolute values. A node's edge to itself weighs the
-    mean of its other edges, whatever the diagonal: PyTorch Geometric 2 takes the loops out and adds its own.
+    - Inferred: the Brain Network Transformer's paper does not say which design it took. Of all configurations of the
+      public code only attention with 2 heads and h = 256 has its 1.08 and 1.49 million parameters, with either of the
+      two concatenated messages; ours is node concat.
+    - Edge weights are absolute values. A node's edge to itself weighs the mean of its other edges, whatever the
+      diagonal: PyTorch Geometric 2 removes the loops and adds its own.
+    - Deviations: the public code registers an MLP that it never uses (left out); has no ``max`` readout (taken from
+      :mod:`bnt.nn`); needs h = 256 for ``mean`` (any h works here); sums without BatchNorm where ``sum`` has one here.
+    - Its training loop stays in evaluation mode after the first epoch, does not shuffle, and puts unmixed edge weights
+      back after mixup. These belong to a loop, not to a model, and none of them is imitated.
 
-    Departures: the public code registers an MLP that it never uses (left out); has no ``max`` readout (taken from
-    :mod:`bnt.nn`); needs h = 256 for ``mean`` (any h does here); sums without BatchNorm where ``sum`` has one here.
-    Its training loop stays in evaluation mode after the first epoch, does not shuffle, and puts unmixed edge
-    weights back after mixup: those belong to a loop and not to a model, and none of them is imitated.
+    References
+    ----------
+    Cui H, Dai W, Zhu Y, Kan X, Chen Gu AA, Lukemire J, Zhan L, He L, Guo Y, Yang C (2022). BrainGB: a benchmark for
+    brain network analysis with graph neural networks. IEEE Transactions on Medical Imaging 42(2).
     """
+
+    small: ClassVar = {"hidden": 16}
+    per_roi: ClassVar = {r"conv1\.lin\.weight": {1: "v"}, r"head\.0\.weight": {1: "vk"}}
 
     def __init__(
         self,
@@ -167,17 +183,7 @@ class BrainGB(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for connectomes (B, V, V).
-
-        Parameters
-        ----------
-        x : Tensor, (B, V, V)
-            Connectomes; rows are node features, absolute values edge weights.
-        series, target : optional
-            Not used; part of every model's interface.
-        explain : bool
-            Whether to return attention and assignments too.
-        """
+        """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
         edges = x.abs()
         z, first = self.conv1(x, edges)

@@ -1,21 +1,54 @@
-"""ROI-aware graph convolution (Li 2021): each ROI has its own weights, mixed from a few communities."""
+"""BrainGNN: graph convolution with weights of its own for each ROI, and pooling that selects ROIs.
+
+References
+----------
+Li X, Zhou Y, Dvornek N, Zhang M, Gao S, Zhuang J, Scheinost D, Staib LH, Ventola P, Duncan JS (2021). BrainGNN:
+interpretable brain graph neural network for fMRI analysis. Medical Image Analysis 74.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn import Output
-from bnt.nn._graph_layers import Kept, TopKPool
-from bnt.nn._output import check_connectomes
+from bnt.nn._network import Network, Output, check_choice, check_connectomes
+from bnt.nn._topk import Kept, TopKPool
+
+# -- edges and node features ---------------------------------------------------------------------------
+
+
+def edge_weights(x: Tensor) -> Tensor:
+    """Return non-negative edge weights (B, V, V) with a zero diagonal."""
+    return without_diagonal(x.abs())
+
+
+def without_diagonal(x: Tensor) -> Tensor:
+    """Return matrices (B, V, V) with a zero diagonal."""
+    return x.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 0.0)
+
+
+def fisher_z(x: Tensor) -> Tensor:
+    """Return the arctanh of correlations, those beyond 1 - 1e-6 set to it."""
+    return x.clamp(-1 + 1e-6, 1 - 1e-6).atanh()
+
+
+def profiles(x: Tensor) -> Tensor:
+    """Return Fisher z (B, V, V) with a zero diagonal; a matrix that has one already is taken for Fisher z."""
+    done = (x.diagonal(dim1=-2, dim2=-1) == 0).all(-1)[:, None, None]
+    return torch.where(done, x, without_diagonal(fisher_z(x)))
+
+
+# -- Ra-GConv: ROI-aware graph convolution -------------------------------------------------------------
 
 
 class RoiConv(nn.Module):
     """Ra-GConv: ``x_i' = sum_j a_ij W_j x_j + b``, with ``W_j = sum_c relu(t_jc) K_c + K_0``.
 
-    The weights of a ROI are the same for all subjects. They are made once as (V, in, out), not once a subject;
+    The weights of a ROI are the same for all subjects. They are made once as (V, in, out), not once per subject;
     where pooling left each subject other ROIs, the mixture is taken of the products instead of the weights.
 
     Parameters
@@ -78,14 +111,42 @@ def two_hops(adjacency: Tensor) -> Tensor:
     return (walks @ walks) * (1 - eye)
 
 
+# -- R-pool's losses: TPK and GLC ----------------------------------------------------------------------
+
+
+def topk_loss(scores: Tensor, n_kept: int) -> Tensor:
+    """Return the TPK loss of scores (B, N) before the sigmoid: kept ones to 1, the others to 0."""
+    ranked = scores.sort(dim=1, descending=True).values
+    loss = -F.logsigmoid(ranked[:, :n_kept]).mean()
+    return loss if n_kept == ranked.shape[1] else loss - F.logsigmoid(-ranked[:, n_kept:]).mean()
+
+
+def released_topk_loss(scores: Tensor, ratio: float) -> Tensor:
+    """Return the TPK loss as published: the best and the worst share of the kept nodes' scores (B, k)."""
+    ranked = scores.sort(dim=1).values
+    n = max(int(ratio * ranked.shape[1]), 1)
+    return -(ranked[:, -n:] + 1e-10).log().mean() - (1 - ranked[:, :n] + 1e-10).log().mean()
+
+
+def consistency_loss(scores: Tensor, target: Tensor) -> Tensor:
+    """Return the GLC loss: over classes, tr(S^T L S) / n^2 with L = D - W and W the products of class shares.
+
+    With hard labels W is all ones within a class. The trace is n sum |s|^2 - |sum s|^2, so no (B, B) matrix is made.
+    """
+    n = target.sum(0).clamp_min(1e-12)  # (C,)
+    mean = target.T @ scores / n[:, None]  # (C, N)
+    square = target.T @ scores.square().sum(1) / n  # (C,)
+    return (square - mean.square().sum(1)).sum()
+
+
+# -- the model -----------------------------------------------------------------------------------------
+
 EDGES = ("absolute", "partial")
 FEATURES = ("profile", "fisher-z")
 
 
-class BrainGNN(nn.Module):
+class BrainGNN(Network):
     """Two ROI-aware graph convolutions, each followed by a pooling that keeps half of the ROIs.
-
-    "BrainGNN: interpretable brain graph neural network for fMRI analysis", Medical Image Analysis 74.
 
     - Ra-GConv: x_i' = sum_j a_ij W_j x_j + b over the neighbours of i and itself, with W_j = K_0 + sum_c relu(t_jc)
       K_c from 8 communities and a the softmax of the edge weights into i, where the self-loop weighs 1.
@@ -123,7 +184,7 @@ class BrainGNN(nn.Module):
 
     Notes
     -----
-    Where this departs from the paper or its code, and what we chose:
+    Deviations from the paper or its code, and what we chose:
 
     - The published edges are absolute partial correlations after Fisher z, beside profiles of Fisher z, both with
       nilearn's Ledoit-Wolf covariance. The default needs no series: edges are absolute values of the connectome.
@@ -144,7 +205,15 @@ class BrainGNN(nn.Module):
       the lowest validation loss. The row of ``braingnn-released`` sets all of it but the last: the epoch is selected
       by the recipe. The row of ``braingnn`` has 1e-3, on a cosine, the lowest rate of the paper's grid: with 0.01 its
       AUROC on ABIDE is lower (results/abide/braingnn_rate.csv).
+
+    References
+    ----------
+    Li X, Zhou Y, Dvornek N, Zhang M, Gao S, Zhuang J, Scheinost D, Staib LH, Ventola P, Duncan JS (2021). BrainGNN:
+    interpretable brain graph neural network for fMRI analysis. Medical Image Analysis 74.
     """
+
+    small: ClassVar = {"width": 16}
+    per_roi: ClassVar = {r"membership\.weight": {1: "v"}, r"conv1\.kernels\.(weight|bias)": {0: "vk"}}
 
     def __init__(
         self,
@@ -163,10 +232,8 @@ class BrainGNN(nn.Module):
         released: bool = False,
     ) -> None:
         super().__init__()
-        if edges not in EDGES:
-            raise BadInput(f"edges is {edges!r}; it can be {', '.join(EDGES)}.")
-        if features not in FEATURES:
-            raise BadInput(f"features is {features!r}; it can be {', '.join(FEATURES)}.")
+        check_choice("edges", edges, EDGES)
+        check_choice("features", features, FEATURES)
         if feature_dim is not None and feature_dim < 1:
             raise BadInput(f"feature_dim is {feature_dim}; give the length of the node features, at least 1.")
         self.n_rois, self.n_classes, self.features, self.released = n_rois, n_classes, features, released
@@ -192,18 +259,10 @@ class BrainGNN(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for connectomes (B, V, V).
+        """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`.
 
-        Parameters
-        ----------
-        x : Tensor, (B, V, V)
-            Connectomes; row i is the connection profile of ROI i.
-        series : Tensor, (B, V, V), optional
-            With ``edges="partial"``, partial correlations of the time series; not used otherwise.
-        target : Tensor, (B, C), optional
-            Soft labels; with them the auxiliary losses are returned.
-        explain : bool
-            Whether to return the first pooling's scores, between 0 and 1, as assignments (B, V, 1).
+        With ``edges="partial"`` the series are partial correlations (B, V, V). The assignments returned, (B, V, 1), are
+        the first pooling's scores between 0 and 1.
         """
         check_connectomes(x, self.n_rois)
         if self.series_kind and (series is None or series.shape != x.shape):
@@ -258,49 +317,3 @@ class BrainGNN(nn.Module):
             for pool in (self.pool1, self.pool2):
                 loss = loss + self.unit_weight * (pool.weight.norm() - 1).square()
         return loss
-
-
-def edge_weights(x: Tensor) -> Tensor:
-    """Return non-negative edge weights (B, V, V) with a zero diagonal."""
-    return without_diagonal(x.abs())
-
-
-def without_diagonal(x: Tensor) -> Tensor:
-    """Return matrices (B, V, V) with a zero diagonal."""
-    return x.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool, device=x.device), 0.0)
-
-
-def fisher_z(x: Tensor) -> Tensor:
-    """Return the arctanh of correlations, those beyond 1 - 1e-6 set to it."""
-    return x.clamp(-1 + 1e-6, 1 - 1e-6).atanh()
-
-
-def profiles(x: Tensor) -> Tensor:
-    """Return Fisher z (B, V, V) with a zero diagonal; a matrix that has one already is taken for Fisher z."""
-    done = (x.diagonal(dim1=-2, dim2=-1) == 0).all(-1)[:, None, None]
-    return torch.where(done, x, without_diagonal(fisher_z(x)))
-
-
-def topk_loss(scores: Tensor, n_kept: int) -> Tensor:
-    """Return the TPK loss of scores (B, N) before the sigmoid: kept ones to 1, the others to 0."""
-    ranked = scores.sort(dim=1, descending=True).values
-    loss = -F.logsigmoid(ranked[:, :n_kept]).mean()
-    return loss if n_kept == ranked.shape[1] else loss - F.logsigmoid(-ranked[:, n_kept:]).mean()
-
-
-def released_topk_loss(scores: Tensor, ratio: float) -> Tensor:
-    """Return the TPK loss as published: the best and the worst share of the kept nodes' scores (B, k)."""
-    ranked = scores.sort(dim=1).values
-    n = max(int(ratio * ranked.shape[1]), 1)
-    return -(ranked[:, -n:] + 1e-10).log().mean() - (1 - ranked[:, :n] + 1e-10).log().mean()
-
-
-def consistency_loss(scores: Tensor, target: Tensor) -> Tensor:
-    """Return the GLC loss: over classes, tr(S^T L S) / n^2 with L = D - W and W the products of class shares.
-
-    With hard labels W is all ones within a class. The trace is n sum |s|^2 - |sum s|^2, so no (B, B) matrix is made.
-    """
-    n = target.sum(0).clamp_min(1e-12)  # (C,)
-    mean = target.T @ scores / n[:, None]  # (C, N)
-    square = target.T @ scores.square().sum(1) / n  # (C,)
-    return (square - mean.square().sum(1)).sum()

@@ -1,6 +1,14 @@
-"""Cross-shaped filters over a connectome's edges (Kawahara 2017), as matrix products."""
+"""BrainNetCNN: cross-shaped filters over the edges of a connectome, as matrix products.
+
+References
+----------
+Kawahara J, Brown CJ, Miller SP, Booth BG, Chau V, Grunau RE, Zwicker JG, Hamarneh G (2017). BrainNetCNN: convolutional
+neural networks for brain networks; towards predicting neurodevelopment. NeuroImage 146.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +16,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bnt.nn._kernels import dropout as drop
-from bnt.nn._output import Output, check_connectomes, check_probability
+from bnt.nn._network import Network, Output, check_connectomes, check_probability
+
+# -- filters over edges --------------------------------------------------------------------------------
 
 
 class EdgeToEdge(nn.Module):
@@ -55,10 +65,12 @@ class EdgeToNode(nn.Module):
         return self.row(a.flatten(2)).squeeze(-1)
 
 
+# -- the model -----------------------------------------------------------------------------------------
+
 SLOPE = 0.33
 
 
-class BrainNetCNN(nn.Module):
+class BrainNetCNN(Network):
     """Edge-to-edge, edge-to-node and node-to-graph filters, then three dense layers.
 
     The layers of Kawahara et al., with the sizes that the Brain Network Transformer's code has:
@@ -83,11 +95,19 @@ class BrainNetCNN(nn.Module):
 
     Notes
     -----
-    The constants are those of a public PyTorch version (nicofarr/brainnetcnnVis_pytorch), to which the paper's
-    "implemented by ourselves" is equal number for number. Initial values are PyTorch's. There are 4,480 V + 37,277
-    parameters for two classes: 0.93 million at V = 200 as the paper prints, and 1.65 million at V = 360, where it
-    repeats the 0.93. There is no attention to explain.
+    - Sizes and constants are those of a public PyTorch version (nicofarr/brainnetcnnVis_pytorch), to which the paper's
+      "implemented by ourselves" is equal number for number. Initial values are PyTorch's.
+    - There are 4,480 V + 37,277 parameters for two classes: 0.93 million at V = 200 as the paper prints, and 1.65
+      million at V = 360, where it repeats the 0.93.
+    - There is no attention to explain.
+
+    References
+    ----------
+    Kawahara J, Brown CJ, Miller SP, Booth BG, Chau V, Grunau RE, Zwicker JG, Hamarneh G (2017). BrainNetCNN:
+    convolutional neural networks for brain networks; towards predicting neurodevelopment. NeuroImage 146.
     """
+
+    per_roi: ClassVar = {r"row\.weight": {1: "kv"}, r"column\.weight": {1: "vk"}, r"n2g\.weight": {1: "v"}}
 
     def __init__(self, n_rois: int, n_classes: int = 2, *, dropout: float = 0.5, released: bool = False) -> None:
         super().__init__()
@@ -104,7 +124,7 @@ class BrainNetCNN(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for connectomes (B, V, V); the other arguments are not used."""
+        """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
         nodes = self._by_graph(x) if x.device.type == "cpu" else self._nodes(x)  # (B, V)
         g = self._dropped(self._rectified(self.n2g(nodes)))  # (B, 256)

@@ -1,17 +1,124 @@
-"""BrainNetGNN (Mahmood et al., Algorithms 2021)."""
+"""BrainNetGNN: a directed graph learned by attention between encoded time series, read by a gated graph network.
+
+References
+----------
+Mahmood U, Fu Z, Calhoun VD, Plis S (2021). A deep learning model for data-driven discovery of functional connectivity.
+Algorithms 14(3):75.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bnt.nn import Output
-from bnt.nn._graph_layers import GatedGraphConv, Set2Set, TopKPool
-from bnt.nn._output import check_connectomes, check_series
-from bnt.nn._series_encoders import DeepConvEncoder
+from bnt.errors import BadInput
+from bnt.nn._network import Network, Output, check_connectomes, check_series
+from bnt.nn._topk import TopKPool
+
+# -- encoder: from the series of a ROI to an embedding -------------------------------------------------
+
+
+class DeepConvEncoder(nn.Module):
+    """Four convolutions with ReLU and a linear map, shared by all ROIs.
+
+    Weights are drawn orthogonal with gain sqrt(2), biases are zero.
+
+    Parameters
+    ----------
+    n_volumes : int
+        T.
+    out_features : int
+        Length of the embedding.
+    """
+
+    def __init__(self, n_volumes: int, out_features: int = 64) -> None:
+        super().__init__()
+        length = (((n_volumes - 4) // 2 + 1 - 3) - 3) // 2 + 1
+        if n_volumes < 14 or length < 1:
+            raise BadInput(f"n_volumes is {n_volumes}; the encoder's convolutions need at least 14 volumes.")
+        self.layers = nn.Sequential(
+            nn.Conv1d(1, 32, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv1d(32, 64, 4),
+            nn.ReLU(),
+            nn.Conv1d(64, 64, 3, stride=2),
+            nn.ReLU(),
+            nn.Conv1d(64, 10, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(10 * length, out_features),
+        )
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv1d | nn.Linear):
+                nn.init.orthogonal_(layer.weight, gain=2**0.5)
+                assert layer.bias is not None
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, series: Tensor) -> Tensor:
+        """Return embeddings (B, V, E) of series (B, T, V)."""
+        b, t, v = series.shape
+        return self.layers(series.transpose(1, 2).reshape(b * v, 1, t)).view(b, v, -1)
+
+
+# -- graph network -------------------------------------------------------------------------------------
 
 WIDTH = 24
 RATIOS = (0.8, 0.8, 0.3)
+
+
+class GatedGraphConv(nn.Module):
+    """Gated graph convolution (Li et al. 2016): messages ``A Z W_s`` drive a GRU cell whose state is Z, for some steps.
+
+    Parameters
+    ----------
+    width : int
+        D, the length of a node's embedding.
+    n_steps : int
+        Rounds of messages; each has its own W.
+    """
+
+    def __init__(self, width: int, n_steps: int) -> None:
+        super().__init__()
+        bound = width**-0.5
+        self.weight = nn.Parameter(torch.empty(n_steps, width, width).uniform_(-bound, bound))
+        self.cell = nn.GRUCell(width, width)
+
+    def forward(self, z: Tensor, adjacency: Tensor) -> Tensor:
+        """Return new embeddings (B, N, D); row i of the adjacency (B, N, N) weights the edges into node i."""
+        for weight in self.weight:
+            messages = adjacency @ (z @ weight)
+            z = self.cell(messages.flatten(0, 1), z.flatten(0, 1)).view_as(z)
+        return z
+
+
+class Set2Set(nn.Module):
+    """Set2Set (Vinyals et al. 2016): an LSTM queries the set of nodes a few times; the answer does not see their order.
+
+    Parameters
+    ----------
+    width : int
+        D; a graph becomes 2 D numbers.
+    n_steps : int
+        Number of queries.
+    """
+
+    def __init__(self, width: int, n_steps: int) -> None:
+        super().__init__()
+        self.width, self.n_steps = width, n_steps
+        self.cell = nn.LSTMCell(2 * width, width)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Pool (B, N, D) to (B, 2 D)."""
+        b = z.shape[0]
+        query = z.new_zeros(b, self.width)
+        memory, answer = z.new_zeros(b, self.width), z.new_zeros(b, 2 * self.width)
+        for _ in range(self.n_steps):
+            query, memory = self.cell(answer, (query, memory))
+            weights = (z @ query[..., None]).softmax(1)  # (B, N, 1)
+            answer = torch.cat([query, (weights * z).sum(1)], -1)
+        return answer
 
 
 class GatedGraphNetwork(nn.Module):
@@ -34,6 +141,9 @@ class GatedGraphNetwork(nn.Module):
         return self.reduce(torch.cat([z.amax(1), z.mean(1), self.set2set(z)], -1))
 
 
+# -- the model -----------------------------------------------------------------------------------------
+
+
 def draw_weights(part: nn.Module | None, gain: float, *, whole: bool = False) -> None:
     """Draw the matrices of a module Xavier-normal; stacked ones one by one, or as one ``whole`` tensor as published."""
     for weight in [] if part is None else part.parameters():
@@ -42,11 +152,10 @@ def draw_weights(part: nn.Module | None, gain: float, *, whole: bool = False) ->
                 nn.init.xavier_normal_(matrix, gain=gain)
 
 
-class BrainNetGNN(nn.Module):
+class BrainNetGNN(Network):
     """A directed graph learned by attention between encoded time series, read by a gated graph network.
 
-    "A deep learning model for data-driven discovery of functional connectivity", Algorithms 14(3):75. It sees
-    time series only: the connectome is not used.
+    It sees time series only: the connectome is not used.
 
     - Encoder: each ROI's series through four convolutions and a linear map to 64 numbers.
     - Attention: keys, values and queries of 24 numbers, then single-head attention over ROIs. Its outputs are the
@@ -75,7 +184,7 @@ class BrainNetGNN(nn.Module):
 
     Notes
     -----
-    Where this departs from the paper or its code, and what we chose:
+    Deviations from the paper or its code, and what we chose:
 
     - Upstream is written for 116 ROIs and 160 volumes in one window. Other sizes of the same layers are ours; the
       comparison of Kan 2022 does not say how it adapted them and did not tune the model.
@@ -95,10 +204,17 @@ class BrainNetGNN(nn.Module):
     - Even so it stayed near chance in short informal runs on 300 simulated scans, for reasons not established. Kan
       2022 prints an AUROC of 0.55 for it on ABIDE.
     - Published training: Adam 5e-4, batch 32, plateau schedule, early stop; all of it is the recipe's to set. The
-      L1 norm is added once a batch, so it weighs less against a cross-entropy summed over the batch.
+      L1 norm is added once per batch, so it weighs less against a cross-entropy summed over the batch.
+
+    References
+    ----------
+    Mahmood U, Fu Z, Calhoun VD, Plis S (2021). A deep learning model for data-driven discovery of functional
+    connectivity. Algorithms 14(3):75.
     """
 
-    needs_series = True
+    needs_series: ClassVar = True
+    small: ClassVar = {"n_volumes": 32}
+    per_roi: ClassVar = {r"classifier\.0\.weight": {1: "vk"}}
 
     def __init__(
         self,
@@ -145,18 +261,9 @@ class BrainNetGNN(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for series (B, T, V).
+        """Answer for series (B, T, V); see :meth:`bnt.nn.Network.forward`.
 
-        Parameters
-        ----------
-        x : Tensor, (B, V, V)
-            Not used; part of every model's interface.
-        series : Tensor, (B, T, V)
-            Time series, standardised.
-        target : Tensor, (B, C), optional
-            With it the L1 norm is returned as the auxiliary loss.
-        explain : bool
-            Whether to return the learned graph as attention, (B, 1, V, V).
+        Connectomes are not used. The attention returned, (B, 1, V, V), is the learned graph.
         """
         check_connectomes(x, self.n_rois)
         encoded = self.encoder(check_series(series, len(x), self.n_volumes, self.n_rois))  # (B, V, 64)

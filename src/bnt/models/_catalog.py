@@ -133,7 +133,7 @@ CATALOG: tuple[Entry, ...] = (
             }
         ),
     ),
-    Entry("vanilla", "bnt.models._vanilla:VanillaTF", "Transformer with a plain readout (CONCAT)", "Kan 2022"),
+    Entry("vanilla", "bnt.models._bnt:VanillaTF", "Transformer with a plain readout (CONCAT)", "Kan 2022"),
     Entry("san", "bnt.models._san:SAN", "Spectral positions, attention with edges", "Kreuzer 2021", revision=2),
     Entry(
         "graphormer",

@@ -1,16 +1,55 @@
-"""Sampled nearest neighbours of the discrete differentiable graph module (Kazi 2023)."""
+"""DGM, the differentiable graph module: a graph of sampled neighbours, learned by reward.
+
+References
+----------
+Kazi A, Cosmo L, Ahmadi SA, Navab N, Bronstein MM (2023). Differentiable graph module (DGM) for graph convolutional
+networks. IEEE Transactions on Pattern Analysis and Machine Intelligence 45(2).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn import Output
-from bnt.nn._graph_layers import GraphConv, symmetric_normalised
-from bnt.nn._output import check_connectomes
+from bnt.nn._network import Network, Output, check_choice, check_connectomes
+
+# -- graph convolution ---------------------------------------------------------------------------------
+
+
+def symmetric_normalised(adjacency: Tensor) -> Tensor:
+    """Return D^-1/2 (A + loops) D^-1/2 of non-negative weights (B, N, N).
+
+    Row i holds the edges into node i and D their sum. Nodes without a self-loop get one of weight 1.
+    """
+    diagonal = adjacency.diagonal(dim1=-2, dim2=-1)
+    looped = adjacency + torch.diag_embed((diagonal == 0).to(adjacency.dtype))
+    scale = looped.sum(-1).rsqrt()  # (B, N)
+    return looped * scale[:, :, None] * scale[:, None, :]
+
+
+class GraphConv(nn.Module):
+    """GCN layer (Kipf & Welling 2017): ``A^ Z W + b`` with a normalised adjacency A^ made by the caller.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Lengths of a node's embedding.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_features, out_features)))
+        self.bias = nn.Parameter(torch.zeros(out_features))
+
+    def forward(self, z: Tensor, normalised: Tensor) -> Tensor:
+        """Return new embeddings (B, N, out) from (B, N, in) and (B, N, N)."""
+        return normalised @ (z @ self.weight) + self.bias
+
+
+# -- dDGM: sampled neighbours --------------------------------------------------------------------------
 
 
 class Neighbours(NamedTuple):
@@ -76,18 +115,18 @@ def sample_neighbours(
     return Neighbours(index, log_p)
 
 
+# -- the model -----------------------------------------------------------------------------------------
+
 EMBEDDINGS = ("gcn", "mlp")
-READOUTS = ("mean", "concat")
+POOLINGS = ("mean", "concat")
 SEED = 20230201  # of the graphs drawn in evaluation
 
 
-class DGM(nn.Module):
-    """A graph of k sampled neighbours a node, learned by reward, under three graph convolutions.
+class DGM(Network):
+    """A graph of k sampled neighbours per node, learned by reward, under three graph convolutions.
 
-    "Differentiable graph module (DGM) for graph convolutional networks", IEEE TPAMI 45(2).
-
-    - Profiles to 32 numbers a node (Linear, LeakyReLU 0.1).
-    - dDGM: e_i, 4 numbers a node, from a graph convolution (or an MLP); l_ij = -|e_i - e_j|^2 exp(t); k neighbours
+    - Profiles to 32 numbers per node (Linear, LeakyReLU 0.1).
+    - dDGM: e_i, 4 numbers per node, from a graph convolution (or an MLP); l_ij = -|e_i - e_j|^2 exp(t); k neighbours
       drawn without replacement by Gumbel top-k. No gradient of the task passes here.
     - Three graph convolutions with ReLU on the drawn graph, 32 - 32 - 16 - 8; then 8 - 8 - C.
     - Reward: (mean accuracy - correct) mean exp(l) over the drawn edges trains t and the embedding: edges of
@@ -105,7 +144,7 @@ class DGM(nn.Module):
     embedding : {"gcn", "mlp"}
         What places nodes in the space that distances are measured in.
     readout : {"mean", "concat"}
-        From 8 numbers a node to the graph.
+        From 8 numbers per node to the graph.
     n_samples : int
         Graphs drawn in evaluation, over which probabilities are averaged; 0 takes the nearest neighbours once.
     reward_weight : float
@@ -122,12 +161,12 @@ class DGM(nn.Module):
     - The embedding's convolution runs over absolute values of the given matrix.
     - Nodes are averaged before the head (or put side by side, ``readout="concat"``).
     - A subject's reward goes to all its nodes. The mean accuracy is one running number, where the original has one
-      a node. With soft labels (mixup) a prediction is as correct as its class has share; for regression
+      per node. With soft labels (mixup) a prediction is as correct as its class has share; for regression
       exp(-squared error).
     - In evaluation the ten graphs come from a fixed seed and the same noise for every subject: a prediction depends
       neither on the others of the batch nor on the run.
 
-    Other departures:
+    Other deviations:
 
     - ``released=True``: the published dense code subtracts the Gumbel noise, which does not sample in proportion to
       exp(l), and its log-probabilities contain the noise. The default adds it and leaves it out, as the paper and
@@ -135,8 +174,14 @@ class DGM(nn.Module):
     - The original takes binary cross-entropy on one-hot labels; here the task's loss is the loop's.
     - Only Euclidean distances, with t starting at 4 and clamped to [-5, 5].
     - Parameters of the embedding see the reward only, so under Adam its weight hardly matters.
+
+    References
+    ----------
+    Kazi A, Cosmo L, Ahmadi SA, Navab N, Bronstein MM (2023). Differentiable graph module (DGM) for graph convolutional
+    networks. IEEE Transactions on Pattern Analysis and Machine Intelligence 45(2).
     """
 
+    per_roi: ClassVar = {r"reduce\.0\.weight": {1: "v"}}
     mean_reward: Tensor
 
     def __init__(
@@ -154,10 +199,8 @@ class DGM(nn.Module):
         super().__init__()
         if not 1 <= k <= n_rois:
             raise BadInput(f"k is {k}; a node of {n_rois} has 1 to {n_rois} neighbours, itself among them.")
-        if embedding not in EMBEDDINGS:
-            raise BadInput(f"embedding is {embedding!r}; it can be {', '.join(EMBEDDINGS)}.")
-        if readout not in READOUTS:
-            raise BadInput(f"readout is {readout!r}; DGM takes {', '.join(READOUTS)}.")
+        check_choice("embedding", embedding, EMBEDDINGS)
+        check_choice("readout", readout, POOLINGS)
         if n_samples < 0:
             raise BadInput(
                 f"n_samples is {n_samples}; give the number of graphs to draw, or 0 for the nearest neighbours."
@@ -177,18 +220,10 @@ class DGM(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for connectomes (B, V, V).
+        """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`.
 
-        Parameters
-        ----------
-        x : Tensor, (B, V, V)
-            Connectomes; row i is the connection profile of ROI i.
-        series : optional
-            Not used; part of every model's interface.
-        target : Tensor, (B, C), optional
-            Soft labels; with them the reward loss is returned, and in training the mean reward moves on.
-        explain : bool
-            Whether to return, as attention (B, 1, V, V), how often j was drawn as a neighbour of i.
+        With a target, training moves the mean reward. The attention returned, (B, 1, V, V), is how often j was drawn as
+        a neighbour of i.
         """
         check_connectomes(x, self.n_rois)
         z = self.reduce(x)  # (B, V, 32)

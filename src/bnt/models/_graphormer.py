@@ -1,23 +1,37 @@
-"""Connectivity as integers: bins of equal share, learned from the training part."""
+"""Graphormer on binned connectivity: attention with a learned bias for each pair of nodes.
+
+References
+----------
+Ying C, Cai T, Luo S, Zheng S, Ke G, He D, Shen Y, Liu TY (2021). Do transformers really perform badly for graph
+representation? NeurIPS 34.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from bnt.errors import BadInput
-from bnt.nn._kernels import dropout, keep_mask, survivor_scale
+from bnt.nn._kernels import biased_attention, pair_biases
 from bnt.nn._kernels import dropout as drop
-from bnt.nn._output import Output, check_connectomes, check_heads, check_positive, check_probability
-from bnt.nn._readouts import create_readout
-from bnt.nn._transformer import Head
+from bnt.nn._network import (
+    Network,
+    Output,
+    check_connectomes,
+    check_heads,
+    check_positive,
+    check_probability,
+    check_share,
+)
+from bnt.nn._readouts import Head, create_readout
 
-MAX_VALUES = 2_000_000  # as many values a quantile is computed from
+# -- connectivity as integers --------------------------------------------------------------------------
+
+MAX_VALUES = 2_000_000  # quantiles are computed from at most so many values
 
 
 class Bins(nn.Module):
@@ -72,57 +86,49 @@ def pair_kinds(bins: Tensor, n_bins: int) -> Tensor:
     return kinds
 
 
-def biases(table: Tensor, kinds: Tensor) -> Tensor:
-    """Return the biases (..., heads, N, N) of kinds (..., N, N), from a table (kinds, heads)."""
-    return table.T[:, kinds].movedim(0, -3)
+# -- centrality encoding: where nodes start ------------------------------------------------------------
 
 
-class _Attend(torch.autograd.Function):
-    """``dropout(softmax(q k^T + bias)) v`` one graph at a time, so that (heads, N, N) numbers stay in the cache.
+class BinnedNodes(nn.Module):
+    """Node embeddings from binned connection profiles and from degrees.
 
-    What is remembered are the weights and, as bytes, the dropout mask; biases are never made for a whole batch.
+    With k_ij the bin of edge (i, j), node i starts as
+
+        mean_j T[k_ij] + sum_j s[k_ij] C[j] / sqrt(V) + D[number of edges of i in the highest bins]
+
+    T, one vector per bin, is Graphormer's sum of categorical embeddings with one vocabulary for all columns; alone, it
+    forgets which node an edge goes to. The second term remembers: a vector per column times a learned number per bin.
+
+    Parameters
+    ----------
+    n_rois, n_bins, width : int
+    columns : bool
+        Whether there is the second term.
+    density : float
+        Share of the bins whose edges count for the degree.
     """
 
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, kinds: Tensor, p: float) -> Tensor:
-        weights = q.new_empty(*q.shape[:-1], q.shape[-2])  # (B, M, N, N)
-        ctx.scale = survivor_scale(p) if p > 0 else 1.0
-        keeps = []
-        out = torch.empty_like(v)
-        for i, kind in enumerate(kinds):
-            scores = torch.baddbmm(biases(table, kind), q[i], k[i].mT)
-            torch.softmax(scores, -1, out=weights[i])
-            if p > 0:
-                keeps.append(keep_mask(scores.shape, p))
-                torch.mul(weights[i], keeps[i], out=scores)
-                torch.bmm(scores, v[i] * ctx.scale, out=out[i])
-            else:
-                torch.bmm(weights[i], v[i], out=out[i])
-        ctx.keeps = keeps
-        ctx.save_for_backward(q, k, v, kinds, weights)
-        ctx.n_kinds = len(table)
-        return out
+    def __init__(self, n_rois: int, n_bins: int, width: int, columns: bool = True, density: float = 0.1) -> None:
+        super().__init__()
+        self.n_bins, self.first_strong = n_bins, n_bins - max(round(density * n_bins), 1)
+        self.table = nn.Embedding(n_bins, width)  # T
+        self.degree = nn.Embedding(n_rois + 1, width)  # D
+        self.values = nn.Parameter(torch.linspace(-1, 1, n_bins)) if columns else None  # s
+        self.columns = nn.Embedding(n_rois, width) if columns else None  # C
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, kinds, weights = ctx.saved_tensors
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        grad_table = q.new_zeros(ctx.n_kinds, q.shape[1])
-        for i, kind in enumerate(kinds):
-            g = grad[i] * ctx.scale  # (M, N, d)
-            if ctx.keeps:
-                keep = ctx.keeps[i].to(g.dtype)
-                torch.bmm((weights[i] * keep).mT, g, out=grad_v[i])
-                grad_weights = torch.bmm(g, v[i].mT).mul_(keep)
-            else:
-                torch.bmm(weights[i].mT, g, out=grad_v[i])
-                grad_weights = torch.bmm(g, v[i].mT)
-            grad_scores = torch._softmax_backward_data(grad_weights, weights[i], -1, q.dtype)  # (M, N, N)
-            torch.bmm(grad_scores, k[i], out=grad_q[i])
-            torch.bmm(grad_scores.mT, q[i], out=grad_k[i])
-            grad_table.index_add_(0, kind.flatten(), grad_scores.flatten(1).T.contiguous())
-        return grad_q, grad_k, grad_v, grad_table, None, None
+    def forward(self, bins: Tensor) -> Tensor:
+        """Map bins (B, V, V) to nodes (B, V, d)."""
+        b, v, _ = bins.shape
+        weight = self.table.weight
+        # How many edges of a node fall into each bin: the sum over columns is a product with the table.
+        counts = weight.new_zeros(b, v, self.n_bins).scatter_add_(2, bins, weight.new_ones(1).expand(b, v, v))
+        z = (counts / v) @ weight + self.degree((bins >= self.first_strong).sum(-1))
+        if self.columns is not None and self.values is not None:
+            z = z + self.values[bins] @ (self.columns.weight * v**-0.5)
+        return z
+
+
+# -- spatial and edge encoding: attention with biases --------------------------------------------------
 
 
 class BiasedLayer(nn.Module):
@@ -171,9 +177,9 @@ class BiasedLayer(nn.Module):
             Whether to return the attention.
         """
         mixed, weights = self.attend(z, table, kinds, explain)
-        z = self.norm1(z + dropout(mixed, self.p_branch, self.training))
-        hidden = dropout(F.gelu(self.linear1(z)), self.p_hidden, self.training)
-        return self.norm2(z + dropout(self.linear2(hidden), self.p_branch, self.training)), weights
+        z = self.norm1(z + drop(mixed, self.p_branch, self.training))
+        hidden = drop(F.gelu(self.linear1(z)), self.p_hidden, self.training)
+        return self.norm2(z + drop(self.linear2(hidden), self.p_branch, self.training)), weights
 
     def attend(self, z: Tensor, table: Tensor, kinds: Tensor, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return the output of the attention (B, N, d) and, if asked to explain, its weights before dropout."""
@@ -181,58 +187,22 @@ class BiasedLayer(nn.Module):
         q, k, value = self.packed(z).view(b, n, 3, self.n_heads, d // self.n_heads).permute(2, 0, 3, 1, 4).contiguous()
         q = q * (d // self.n_heads) ** -0.5
         weights = None
-        if explain or z.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-            weights = (q @ k.mT + biases(table, kinds)).softmax(-1)
-            mixed = dropout(weights, self.p_attention, self.training) @ value  # (B, M, N, d / M)
+        if explain:
+            weights = (q @ k.mT + pair_biases(table, kinds)).softmax(-1)
+            mixed = drop(weights, self.p_attention, self.training) @ value  # (B, M, N, d / M)
         else:
-            mixed = _Attend.apply(q, k, value, table, kinds, self.p_attention if self.training else 0.0)
-        return self.out(mixed.transpose(1, 2).reshape(b, n, d)), weights if explain else None
+            mixed = biased_attention(q, k, value, table, kinds, self.p_attention, self.training)
+        return self.out(mixed.transpose(1, 2).reshape(b, n, d)), weights
 
 
-class BinnedNodes(nn.Module):
-    """Node embeddings from binned connection profiles and from degrees.
-
-    With k_ij the bin of edge (i, j), node i starts as
-
-        mean_j T[k_ij] + sum_j s[k_ij] C[j] / sqrt(V) + D[number of edges of i in the highest bins]
-
-    T, a vector a bin, is Graphormer's sum of categorical embeddings with one vocabulary for all columns; alone, it
-    forgets which node an edge goes to. The second term remembers: a vector a column, times a learned number a bin.
-
-    Parameters
-    ----------
-    n_rois, n_bins, width : int
-    columns : bool
-        Whether there is the second term.
-    density : float
-        Share of the bins whose edges count for the degree.
-    """
-
-    def __init__(self, n_rois: int, n_bins: int, width: int, columns: bool = True, density: float = 0.1) -> None:
-        super().__init__()
-        self.n_bins, self.first_strong = n_bins, n_bins - max(round(density * n_bins), 1)
-        self.table = nn.Embedding(n_bins, width)  # T
-        self.degree = nn.Embedding(n_rois + 1, width)  # D
-        self.values = nn.Parameter(torch.linspace(-1, 1, n_bins)) if columns else None  # s
-        self.columns = nn.Embedding(n_rois, width) if columns else None  # C
-
-    def forward(self, bins: Tensor) -> Tensor:
-        """Map bins (B, V, V) to nodes (B, V, d)."""
-        b, v, _ = bins.shape
-        weight = self.table.weight
-        # How many edges of a node fall into each bin: the sum over columns is a product with the table.
-        counts = weight.new_zeros(b, v, self.n_bins).scatter_add_(2, bins, weight.new_ones(1).expand(b, v, v))
-        z = (counts / v) @ weight + self.degree((bins >= self.first_strong).sum(-1))
-        if self.columns is not None and self.values is not None:
-            z = z + self.values[bins] @ (self.columns.weight * v**-0.5)
-        return z
+# -- the model -----------------------------------------------------------------------------------------
 
 
-class Graphormer(nn.Module):
+class Graphormer(Network):
     """Binned connectivity, a Transformer with a bias for each pair of nodes, a readout and a small classifier.
 
     - Centrality encoding: nodes start from embeddings of their binned features and of their degree.
-    - Spatial and edge encoding: the score of (i, j) gets a bias a head, looked up by the bin of the edge; a node and
+    - Spatial and edge encoding: the score of (i, j) gets a bias per head, looked up by the bin of the edge; a node and
       itself, and pairs with the graph token, have rows of their own. All layers share the table.
     - A graph token takes part in the attention; embeddings are layer-normalised before the first layer;
       layers are post-norm with GELU; initial values, but those of readout and head, are drawn
@@ -265,16 +235,26 @@ class Graphormer(nn.Module):
 
     Notes
     -----
-    The paper's version is not public; known are that connectivity was binned, and the two grids above. Its 1.23 and
-    1.66 million parameters are met within 1 % by what is chosen here: one layer, d = 256, 32 heads, 768 hidden units,
-    200 bins of equal share, the tables of :class:`BinnedNodes`.
+    "The paper" is that of the Brain Network Transformer. Its version of Graphormer is not public; known are that
+    connectivity was binned, and the two grids above.
 
-    Departures from the public code: a complete graph has one degree, so degrees are counted in the tenth of the
-    bins with the highest values, and in one table, because in- and out-degree are the same; its shortest paths are
-    of length 0 or 1 and of one edge at most, so spatial and edge encoding are one table, without mixing along hops.
-    A vocabulary a column would take 26 million parameters: one is shared, and ``columns=False`` shows what that alone
-    can do. Bins are not differentiable: gradients do not reach the input.
+    - Inferred: the 1.23 and 1.66 million parameters of the paper are met within 1 % by what is chosen here: one layer,
+      d = 256, 32 heads, 768 hidden units, 200 bins of equal share, the tables of :class:`BinnedNodes`.
+    - Deviations from the public code: in a complete graph all degrees are equal, so degrees are counted in the tenth
+      of the bins with the highest values, and in one table, because in- and out-degree are the same. Shortest paths
+      have length 0 or 1 and at most one edge, so spatial and edge encoding are one table, without mixing along hops.
+    - One vocabulary per column would take 26 million parameters: one is shared, and ``columns=False`` shows what that
+      alone can do.
+    - Bins are not differentiable: gradients do not reach the input.
+
+    References
+    ----------
+    Ying C, Cai T, Luo S, Zheng S, Ke G, He D, Shen Y, Liu TY (2021). Do transformers really perform badly for graph
+    representation? NeurIPS 34.
     """
+
+    small: ClassVar = {"width": 32, "n_heads": 4, "ffn": 32, "n_bins": 16}
+    per_roi: ClassVar = {r"nodes\.columns\.weight": {0: "v"}, r"head\.0\.weight": {1: "vk"}}
 
     def __init__(
         self,
@@ -302,8 +282,7 @@ class Graphormer(nn.Module):
         check_heads("n_heads", n_heads, width)
         if n_bins < 2:
             raise BadInput(f"n_bins is {n_bins}; give at least 2 bins.")
-        if not 0 < density <= 1:
-            raise BadInput(f"density is {density}; give a share above 0 and at most 1.")
+        check_share("density", density)
         self.n_rois, self.p = n_rois, dropout
         self.bins = Bins(n_bins)
         self.nodes = BinnedNodes(n_rois, n_bins, width, columns, density)
@@ -324,17 +303,9 @@ class Graphormer(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for connectomes (B, V, V).
+        """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`.
 
-        Parameters
-        ----------
-        x : Tensor, (B, V, V)
-            Connectomes.
-        series, target : optional
-            Not used; part of every model's interface.
-        explain : bool
-            Whether to return attention (between nodes; what is missing to one goes to the graph token) and
-            assignments too.
+        The attention returned is between nodes; what is missing to one goes to the graph token.
         """
         check_connectomes(x, self.n_rois)
         bins = self.bins(x)  # (B, V, V)

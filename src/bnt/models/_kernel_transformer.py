@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
 from bnt.errors import BadInput
+from bnt.models._bnt import VanillaTF
 from bnt.models._inputs import Inputs
 from bnt.models.classical._decisions import Calibration, Decides
 from bnt.models.classical._features import unpack
 from bnt.models.classical._multi_kernel import MultiKernel
 from bnt.models.classical._solvers import check_target, signs
 from bnt.nn._fitting import AveragedWeights, draw_mixup, take_steps
-from bnt.nn._transformer import GraphTransformer
 
 BATCH = 16
 WARMUP = 30  # steps
@@ -50,17 +50,8 @@ class Schedule:
 def make_network(n_rois: int, n_classes: int) -> nn.Module:
     """Return an untrained member; attention has as many heads, up to 4, as divide the number of ROIs."""
     heads = next(h for h in (4, 3, 2, 1) if n_rois % h == 0)
-    return GraphTransformer(
-        n_rois,
-        n_classes,
-        n_layers=1,
-        n_heads=heads,
-        ffn=128,
-        dropout=0.1,
-        node_features="profile",
-        extra_width=None,
-        readout="concat",
-        readout_options={"hidden_mlp": True},
+    return VanillaTF(
+        n_rois, n_classes, n_layers=1, n_heads=heads, ffn=128, dropout=0.1, readout_options={"hidden_mlp": True}
     )
 
 

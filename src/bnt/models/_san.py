@@ -1,17 +1,25 @@
-"""Spectral positions: eigenpairs of a connectome's Laplacian, and their learned encoding (Kreuzer 2021)."""
+"""SAN, the spectral attention network: positions from the Laplacian's spectrum, attention that depends on edges.
+
+References
+----------
+Kreuzer D, Beaini D, Hamilton WL, Létourneau V, Tossou P (2021). Rethinking graph transformers with spectral
+attention. NeurIPS 34.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn._kernels import dropout, narrow_feed_forward
-from bnt.nn._output import Output, check_connectomes, check_heads, check_positive, check_probability
+from bnt.nn._kernels import dropout as drop
+from bnt.nn._kernels import narrow_feed_forward, self_attention
+from bnt.nn._network import Network, Output, check_connectomes, check_heads, check_positive, check_probability
 from bnt.nn._readouts import create_readout
-from bnt.nn._transformer import EncoderLayer
+
+# -- learned positional encoding (LPE) -----------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -36,22 +44,18 @@ def laplacian_eigenpairs(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     return values.to(x.dtype), (vectors * largest.sign()).to(x.dtype)
 
 
-class PairLayer(EncoderLayer):
-    """An encoder layer over a node's pairs: few numbers, many tokens, so its hidden units are made in blocks."""
+class PairLayer(nn.TransformerEncoderLayer):
+    """torch's encoder layer over the pairs of a node: few numbers, many tokens, so hidden units are made in blocks."""
 
-    def forward(
-        self, z: Tensor, explain: bool = False, bias: Tensor | None = None, factor: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the embeddings (N, m, d) and, if asked to explain, the attention (N, heads, m, m)."""
-        mixed, weights = self.self_attn(z, explain, bias, factor)
-        z = self.norm1(z + dropout(mixed, self.p, self.training))
-        one, two = self.linear1, self.linear2
-        fed = narrow_feed_forward(z, one.weight, one.bias, two.weight, two.bias, self.p, self.training)
-        return self.norm2(z + dropout(fed, self.p, self.training)), weights
+    def forward(self, z: Tensor) -> Tensor:  # type: ignore[override]
+        """Map (N, m, d) to (N, m, d)."""
+        p, training = self.dropout.p, self.training
+        z = self.norm1(z + drop(self_attention(self.self_attn, z), p, training))
+        return self.norm2(z + drop(narrow_feed_forward(z, self.linear1, self.linear2, p, training), p, training))
 
 
 class LaplacianEncoding(nn.Module):
-    """A Transformer over a node's m pairs (entry of the eigenvector, eigenvalue), summed to a vector a node.
+    """A Transformer over a node's m pairs (entry of the eigenvector, eigenvalue), summed to one vector per node.
 
     Parameters
     ----------
@@ -78,7 +82,7 @@ class LaplacianEncoding(nn.Module):
         super().__init__()
         self.n_eigen, self.flip = n_eigen, flip
         self.pair = nn.Linear(2, width)
-        self.layers = nn.ModuleList(PairLayer(width, n_heads, ffn, p) for _ in range(n_layers))
+        self.layers = nn.ModuleList(PairLayer(width, n_heads, ffn, p, batch_first=True) for _ in range(n_layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the encoding (B, V, width) of connectomes (B, V, V)."""
@@ -90,15 +94,17 @@ class LaplacianEncoding(nn.Module):
         pairs = torch.stack([vectors, values[:, None].expand_as(vectors)], -1)  # (B, V, m, 2)
         z = self.pair(pairs).flatten(0, 1)  # (B V, m, width)
         for layer in self.layers:
-            z, _ = layer(z)
+            z = layer(z)
         return z.sum(1).view(b, v, -1)
 
+
+# -- attention with edges ------------------------------------------------------------------------------
 
 CLAMP = 5.0  # scores are kept within +-5 before they are exponentiated
 
 
 class EdgeAttention(nn.Module):
-    """Attention with one vector an edge in every product of a query and a key.
+    """Attention with one vector per edge in every product of a query and a key.
 
     The score of node j for node i is ``sum_c Q_ic K_jc E_ijc / sqrt(d_k)`` within a head, clamped and exponentiated;
     weights are divided by their sum plus 1e-6. An edge is embedded as ``e_ij = w_ij u + b`` from its weight, so that
@@ -172,13 +178,16 @@ class EdgeTransformerLayer(nn.Module):
     def forward(self, z: Tensor, edges: Tensor, embedding: nn.Linear) -> tuple[Tensor, Tensor]:
         """Return the new nodes (B, V, d) and the attention (B, heads, V, V)."""
         mixed, weights = self.attention(z, edges, embedding)
-        z = _over_nodes(self.norm1, z + self.out(dropout(mixed, self.p, self.training)))
-        hidden = dropout(torch.relu(self.linear1(z)), self.p, self.training)
+        z = _over_nodes(self.norm1, z + self.out(drop(mixed, self.p, self.training)))
+        hidden = drop(torch.relu(self.linear1(z)), self.p, self.training)
         return _over_nodes(self.norm2, z + self.linear2(hidden)), weights
 
 
 def _over_nodes(norm: nn.Module, z: Tensor) -> Tensor:
     return norm(z.flatten(0, 1)).view_as(z)
+
+
+# -- the model -----------------------------------------------------------------------------------------
 
 
 class MLPReadout(nn.Sequential):
@@ -191,7 +200,7 @@ class MLPReadout(nn.Sequential):
         )
 
 
-class SAN(nn.Module):
+class SAN(Network):
     """Learned spectral positions, a Transformer whose scores depend on edges, a readout and an MLP.
 
     - Positions (LPE): for each node the m pairs (phi_i, lambda) of the m lowest eigenpairs of the normalised
@@ -224,16 +233,26 @@ class SAN(nn.Module):
 
     Notes
     -----
-    What is inferred: 57.7 and 186.7 million parameters fit d = 48 and CONCAT only, 57,612,002 and 186,645,602 of
-    them in the MLP. What is unknown, and chosen here: one layer and an LPE of 8 (the paper's sum allows 1-2 and 4-8);
-    4 heads; m = 10; the Laplacian is that of absolute weights without the diagonal; an edge's feature is its signed
-    weight; the diagonal is an edge like the others.
+    "The paper" is that of the Brain Network Transformer, which compares with SAN.
 
-    Departures from the public code: a complete graph has no missing edges, so the second set of queries, keys and
-    edge maps for them, and gamma, are left out (they would never get a gradient). Signs are flipped while training
-    as in the SAN paper; the public code does so for one of its datasets only. Eigenpairs are a function of the input as
-    it is given, mixed up or not, computed at every step and not differentiated.
+    - Inferred: its 57.7 and 186.7 million parameters fit d = 48 and CONCAT only; the MLP has 57,612,002 and
+      186,645,602 of them.
+    - Unknown, chosen here: one layer and an LPE of 8 (the paper's sum allows 1-2 and 4-8); 4 heads; m = 10; the
+      Laplacian of absolute weights without the diagonal; the signed weight as an edge's feature; the diagonal as an
+      edge like the others.
+    - Deviations from the public code: a complete graph has no missing edges, so the second set of queries, keys and
+      edge maps for them, and gamma, are left out (they would never get a gradient). Signs are flipped while training,
+      as in the SAN paper; the public code does so for one of its datasets only. Eigenpairs are computed at every step
+      from the input as it is given, after mixup, and not differentiated.
+
+    References
+    ----------
+    Kreuzer D, Beaini D, Hamilton WL, Létourneau V, Tossou P (2021). Rethinking graph transformers with spectral
+    attention. NeurIPS 34.
     """
+
+    small: ClassVar = {"width": 16, "lpe_dim": 4, "lpe_ffn": 16, "lpe_heads": 2}
+    per_roi: ClassVar = {r"^embed\.weight": {1: "v"}, r"head\.0\.weight": {1: "vk"}}
 
     def __init__(
         self,
@@ -273,17 +292,7 @@ class SAN(nn.Module):
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
     ) -> Output:
-        """Return the answer for connectomes (B, V, V).
-
-        Parameters
-        ----------
-        x : Tensor, (B, V, V)
-            Connectomes; rows are node features, entries edge weights.
-        series, target : optional
-            Not used; part of every model's interface.
-        explain : bool
-            Whether to return attention and assignments too.
-        """
+        """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
         z = torch.cat([self.embed(x), self.positions(x)], -1)  # (B, V, d)
         attention = []

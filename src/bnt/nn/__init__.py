@@ -1,4 +1,4 @@
-"""Building blocks: attention, encoder, node features, readouts. Nothing here knows a cohort or a model by name."""
+"""Building blocks of networks: their interface, readouts and fast kernels. Nothing here knows a cohort or a model."""
 
 import lazy_loader
 

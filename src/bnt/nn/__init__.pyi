@@ -1,52 +1,20 @@
 __all__ = [
-    "ASSIGNMENTS",
-    "CENTRES",
-    "NODE_FEATURES",
-    "READOUTS",
-    "Encoder",
-    "EncoderLayer",
-    "GraphTransformer",
-    "Head",
-    "MultiHeadAttention",
-    "NodeFeatures",
+    "Network",
     "OCRead",
     "Output",
     "Pooled",
-    "clustering_loss",
+    "READOUTS",
     "create_readout",
     "draw_centres",
-    "dropout",
     "edge_subgraphs",
-    "gram_schmidt",
-    "leading_eigenvectors",
+    "kernels",
     "list_readouts",
-    "membership",
     "node_subgraphs",
     "padded_batch",
     "readout_options",
 ]
 
-from ._kernels import dropout
-from ._ocread import (
-    ASSIGNMENTS,
-    CENTRES,
-    OCRead,
-    clustering_loss,
-    draw_centres,
-    edge_subgraphs,
-    gram_schmidt,
-    membership,
-    node_subgraphs,
-)
-from ._output import Output, Pooled
+from ._kernels import kernels
+from ._network import Network, Output
+from ._ocread import OCRead, Pooled, draw_centres, edge_subgraphs, node_subgraphs
 from ._readouts import READOUTS, create_readout, list_readouts, padded_batch, readout_options
-from ._transformer import (
-    NODE_FEATURES,
-    Encoder,
-    EncoderLayer,
-    GraphTransformer,
-    Head,
-    MultiHeadAttention,
-    NodeFeatures,
-    leading_eigenvectors,
-)

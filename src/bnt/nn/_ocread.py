@@ -1,16 +1,70 @@
-"""Cluster centres of OCRead: where K clusters start in the space of node embeddings."""
+"""OCRead, the orthonormal clustering readout of the Brain Network Transformer (section 3.3 and 3.4 of its paper).
+
+References
+----------
+Kan X, Dai W, Cui H, Zhang Z, Guo Y, Yang C (2022). Brain Network Transformer. NeurIPS 35.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn._output import HiddenMLP, Pooled, drop_padding
+from bnt.nn._network import check_choice
 
 CENTRES = ("orthonormal", "random", "learnable", "simplex")
+ASSIGNMENTS = ("softmax", "squared", "student-t")
+
+
+class Pooled(NamedTuple):
+    """A batch of graphs after a readout.
+
+    Attributes
+    ----------
+    embedding : Tensor, (B, F)
+        One vector per graph; F is the readout's ``out_features``.
+    loss : Tensor, scalar, or None
+        Auxiliary loss, already weighted.
+    assignments : Tensor, (B, V, K), or None
+        Soft clusters where the readout has any.
+    """
+
+    embedding: Tensor
+    loss: Tensor | None = None
+    assignments: Tensor | None = None
+
+
+def drop_padding(z: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
+    """Return (B, V, D) with the rows of padding nodes set to a value, whatever they held."""
+    return z if mask is None else z.masked_fill(~mask[..., None], value)
+
+
+class HiddenMLP(nn.Sequential):
+    """V*D - 32 - 32 - V*D over all nodes at once, without a residual: 65 % of the released model's parameters.
+
+    Parameters
+    ----------
+    n_nodes, width : int
+        V and D of every graph.
+    """
+
+    def __init__(self, n_nodes: int, width: int) -> None:
+        size = n_nodes * width
+        super().__init__(nn.Linear(size, 32), nn.LeakyReLU(), nn.Linear(32, 32), nn.LeakyReLU(), nn.Linear(32, size))
+        self.n_nodes = n_nodes
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Mix all nodes: (B, V, D) -> (B, V, D)."""
+        if z.shape[1] != self.n_nodes:
+            raise BadInput(f"hidden_mlp=True was made for graphs of {self.n_nodes} nodes, but {z.shape[1]} were given.")
+        return super().forward(z.flatten(1)).view_as(z)
+
+
+# -- equation 3: centres -------------------------------------------------------------------------------
 
 
 def draw_centres(kind: str, n_clusters: int, width: int, normalise_first: bool = True) -> Tensor:
@@ -40,8 +94,7 @@ def draw_centres(kind: str, n_clusters: int, width: int, normalise_first: bool =
     >>> bool(((E @ E.T) - torch.eye(4)).abs().max() < 1e-6)
     True
     """
-    if kind not in CENTRES:
-        raise BadInput(f"centres is {kind!r}; it can be {', '.join(CENTRES)}.")
+    check_choice("centres", kind, CENTRES)
     least = 2 if kind == "simplex" else 1
     if not least <= n_clusters <= width:
         raise BadInput(
@@ -75,57 +128,14 @@ def gram_schmidt(rows: Tensor) -> Tensor:
     return (q * r.diagonal().sign()).T.contiguous()
 
 
-def membership(members: Tensor | Sequence[Sequence[int]], n_nodes: int) -> Tensor:
-    """Return a boolean matrix (S, V) from one, or from S lists of node indices."""
-    if isinstance(members, Tensor) and members.dtype == torch.bool:
-        if members.ndim != 2 or members.shape[1] != n_nodes:
-            raise BadInput(f"members has shape {tuple(members.shape)}; give one row a subgraph and {n_nodes} columns.")
-        return members
-    inside = torch.zeros(len(members), n_nodes, dtype=torch.bool)
-    for row, nodes in zip(inside, members):
-        index = torch.as_tensor(nodes, dtype=torch.long)
-        outside = index[(index < 0) | (index >= n_nodes)]
-        if outside.numel():
-            raise BadInput(f"members names node {int(outside[0])}, but nodes are numbered 0 to {n_nodes - 1}.")
-        row[index] = True
-    return inside
-
-
-def node_subgraphs(adjacency: Tensor, hops: int = 1) -> Tensor:
-    """Return, for each node, itself and the nodes within some hops.
-
-    Parameters
-    ----------
-    adjacency : Tensor, (V, V)
-        An edge wherever it is not zero.
-    hops : int
-        How far to go; 0 is the node alone.
-
-    Returns
-    -------
-    Tensor of bool, (V, V)
-        Row i holds the members of the subgraph around node i.
-    """
-    edges = (adjacency != 0).to(torch.float32)
-    inside = torch.eye(adjacency.shape[0], device=adjacency.device)
-    for _ in range(hops):
-        inside = ((inside + inside @ edges) > 0).to(torch.float32)
-    return inside.bool()
-
-
-def edge_subgraphs(adjacency: Tensor, edges: Tensor, hops: int = 1) -> Tensor:
-    """Return, for each edge (E, 2), the nodes within some hops of either end, as booleans (E, V)."""
-    around = node_subgraphs(adjacency, hops)
-    return around[edges[:, 0]] | around[edges[:, 1]]
-
-
-ASSIGNMENTS = ("softmax", "squared", "student-t")
+# -- equation 2: assignments, and the readout ----------------------------------------------------------
 
 
 class OCRead(nn.Module):
     """Soft clusters around fixed centres; a graph is the list of its clusters' sums.
 
-    With node embeddings Z (V, D) and centres E (K, D): ``P = softmax(Z E^T)`` over clusters and ``Z_G = P^T Z``.
+    With node embeddings Z (V, D) and centres E (K, D): ``P = softmax(Z E^T)`` over clusters (equation 2) and
+    ``Z_G = P^T Z``.
 
     Parameters
     ----------
@@ -180,8 +190,7 @@ class OCRead(nn.Module):
         reduce: int | None = None,
     ) -> None:
         super().__init__()
-        if assignment not in ASSIGNMENTS:
-            raise BadInput(f"assignment is {assignment!r}; it can be {', '.join(ASSIGNMENTS)}.")
+        check_choice("assignment", assignment, ASSIGNMENTS)
         if dec_weight < 0:
             raise BadInput(f"dec_weight is {dec_weight}; give 0 for no clustering loss, or a positive weight.")
         if hidden_mlp and n_nodes is None:
@@ -215,8 +224,8 @@ class OCRead(nn.Module):
         if self.hidden is not None:
             z = drop_padding(self.hidden(z), mask)
         logits = self.assignment_logits(z)  # (B, V, K)
-        p = drop_padding(logits.softmax(-1), mask)
-        clusters = p.mT @ z  # (B, K, D)
+        p = drop_padding(logits.softmax(-1), mask)  # equation 2
+        clusters = p.mT @ z  # Z_G, (B, K, D)
         loss = self.dec_weight * clustering_loss(logits, mask) if self.dec_weight else None
         return Pooled(self._embed(clusters), loss, p)
 
@@ -244,7 +253,7 @@ class OCRead(nn.Module):
         Returns
         -------
         Tensor, (S, F)
-            One embedding a subgraph. Assignments are computed once a node, however many subgraphs hold it.
+            One embedding per subgraph. Assignments are computed once per node, however many subgraphs hold it.
         """
         if self.hidden is not None:
             raise BadInput(
@@ -278,3 +287,52 @@ def clustering_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     with torch.no_grad():
         log_target = (2 * log_q - log_q.logsumexp(0)).log_softmax(-1)
     return (log_target.exp() * (log_target - log_q)).sum() / max(rows.shape[0], 1)
+
+
+# -- section 3.4: subgraphs ----------------------------------------------------------------------------
+
+
+def membership(members: Tensor | Sequence[Sequence[int]], n_nodes: int) -> Tensor:
+    """Return a boolean matrix (S, V) from one, or from S lists of node indices."""
+    if isinstance(members, Tensor) and members.dtype == torch.bool:
+        if members.ndim != 2 or members.shape[1] != n_nodes:
+            raise BadInput(
+                f"members has shape {tuple(members.shape)}; give one row per subgraph and {n_nodes} columns."
+            )
+        return members
+    inside = torch.zeros(len(members), n_nodes, dtype=torch.bool)
+    for row, nodes in zip(inside, members):
+        index = torch.as_tensor(nodes, dtype=torch.long)
+        outside = index[(index < 0) | (index >= n_nodes)]
+        if outside.numel():
+            raise BadInput(f"members names node {int(outside[0])}, but nodes are numbered 0 to {n_nodes - 1}.")
+        row[index] = True
+    return inside
+
+
+def node_subgraphs(adjacency: Tensor, hops: int = 1) -> Tensor:
+    """Return, for each node, itself and the nodes within some hops.
+
+    Parameters
+    ----------
+    adjacency : Tensor, (V, V)
+        An edge wherever it is not zero.
+    hops : int
+        How far to go; 0 is the node alone.
+
+    Returns
+    -------
+    Tensor of bool, (V, V)
+        Row i holds the members of the subgraph around node i.
+    """
+    edges = (adjacency != 0).to(torch.float32)
+    inside = torch.eye(adjacency.shape[0], device=adjacency.device)
+    for _ in range(hops):
+        inside = ((inside + inside @ edges) > 0).to(torch.float32)
+    return inside.bool()
+
+
+def edge_subgraphs(adjacency: Tensor, edges: Tensor, hops: int = 1) -> Tensor:
+    """Return, for each edge (E, 2), the nodes within some hops of either end, as booleans (E, V)."""
+    around = node_subgraphs(adjacency, hops)
+    return around[edges[:, 0]] | around[edges[:, 1]]

@@ -1,4 +1,4 @@
-"""Readouts that do not cluster: mean, max, sum, concat and sort."""
+"""Readouts: from the embeddings of nodes to one vector per graph, and the classifier after it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn._ocread import OCRead
-from bnt.nn._output import HiddenMLP, Pooled, drop_padding
+from bnt.nn._network import check_positive
+from bnt.nn._ocread import HiddenMLP, OCRead, Pooled, drop_padding
+
+# -- readouts ------------------------------------------------------------------------------------------
 
 
 class MeanReadout(nn.Module):
@@ -122,15 +124,8 @@ class SortReadout(nn.Module):
         return F.pad(top, (0, 0, 0, self.keep - top.shape[1])) if top.shape[1] < self.keep else top
 
 
-def padded_batch(graphs: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return node embeddings of graphs of different sizes as (B, V, D) and the mask (B, V) of real nodes."""
-    sizes = torch.tensor([len(graph) for graph in graphs])
-    z = nn.utils.rnn.pad_sequence(graphs, batch_first=True)
-    return z, (torch.arange(z.shape[1]) < sizes[:, None]).to(z.device)
-
-
 class DiffPoolReadout(nn.Module):
-    """One DiffPool level: assignments and embeddings by two graph convolutions, pooled and flattened.
+    """DiffPool (Ying 2018), one level: assignments and embeddings by two graph convolutions, pooled and flattened.
 
     With A the adjacency, clipped to [0, 1] because that is where the entries of S S^T lie, and A^ the row-normalised
     A plus the identity: S = softmax(A^ Z W_s), Z' = relu(A^ Z W_z), clusters S^T Z' (K, D), each reduced to 8 numbers
@@ -160,8 +155,7 @@ class DiffPoolReadout(nn.Module):
         entropy_weight: float = 1.0,
     ) -> None:
         super().__init__()
-        if n_clusters < 1:
-            raise BadInput(f"n_clusters is {n_clusters}; DiffPool needs at least one cluster.")
+        check_positive(n_clusters=n_clusters)
         self.link_weight, self.entropy_weight = link_weight, entropy_weight
         self.assign = nn.Linear(width, n_clusters)
         self.embed = nn.Linear(width, width)
@@ -204,6 +198,9 @@ def assignment_entropy(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     log_s = logits.log_softmax(-1)
     entropy = -(log_s.exp() * log_s).sum(-1)  # (B, V)
     return entropy.mean() if mask is None else entropy[mask].mean()
+
+
+# -- by name -------------------------------------------------------------------------------------------
 
 
 def _ocread(n_nodes: int, width: int, n_clusters: int = 10, reduce: int | None = 8, **options: Any) -> OCRead:
@@ -266,3 +263,22 @@ def create_readout(name: str, n_nodes: int, width: int, **options: Any) -> Any:
         if option not in allowed:
             raise BadInput(f"Readout {name!r} has no option {option!r}; it takes {', '.join(allowed) or 'none'}.")
     return READOUTS[name](n_nodes=n_nodes, width=width, **options)
+
+
+# -- before and after a readout ------------------------------------------------------------------------
+
+
+def padded_batch(graphs: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return node embeddings of graphs of different sizes as (B, V, D) and the mask (B, V) of real nodes."""
+    sizes = torch.tensor([len(graph) for graph in graphs])
+    z = nn.utils.rnn.pad_sequence(graphs, batch_first=True)
+    return z, (torch.arange(z.shape[1]) < sizes[:, None]).to(z.device)
+
+
+class Head(nn.Sequential):
+    """The classifier of the Brain Network Transformer's code: F - 256 - 32 - C with LeakyReLU and without dropout."""
+
+    def __init__(self, in_features: int, n_classes: int) -> None:
+        super().__init__(
+            nn.Linear(in_features, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU(), nn.Linear(32, n_classes)
+        )

@@ -1,0 +1,146 @@
+"""The interface of every network, and the checks that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from bnt.errors import BadInput
+
+
+@dataclass
+class Output:
+    """What a network returns for a batch.
+
+    Attributes
+    ----------
+    logits : Tensor, (B, C)
+        One column per class; a single column for regression.
+    loss : Tensor, scalar, or None
+        Auxiliary loss, already weighted; the training loop adds it to the task's.
+    attention : tuple of Tensor, (B, heads, V, V) each
+        One per layer; empty unless ``explain=True``.
+    assignments : Tensor, (B, V, K), or None
+        Soft clusters of a pooling readout, or scores of ROIs (K = 1); None unless ``explain=True``.
+    """
+
+    logits: Tensor
+    loss: Tensor | None = None
+    attention: tuple[Tensor, ...] = ()
+    assignments: Tensor | None = None
+
+
+class Network(nn.Module):
+    """What all networks of the catalogue have in common.
+
+    A network is made by ``n_rois``, ``n_classes`` (1 for regression) and options with defaults. Two methods are
+    optional: ``prepare(batches)`` learns what a network needs of the training subjects, given as batches (B, V, V);
+    ``check_inputs(kind, inputs)`` refuses kinds of connectomes that it cannot read.
+
+    Attributes
+    ----------
+    n_rois : int
+        V, the number of ROIs.
+    needs_series : bool
+        Whether it reads time series beside the connectome: ``n_volumes`` of each scan, or their connectivity.
+    series_kind : str
+        The kind of connectivity that it is given as ``series``; empty for the time series themselves.
+    small : mapping
+        Options of a network that trains in seconds, for tests; they fit series of 32 volumes.
+    per_roi : mapping
+        Which axes of which parameters belong to ROIs, by a regular expression of the parameter's name: ``v`` one
+        entry per ROI, ``vk`` and ``kv`` several with the ROI as the slow or the fast index, ``vv`` one per pair.
+        With the ROIs of the data and these axes permuted alike, no answer changes.
+
+    Examples
+    --------
+    >>> import bnt, torch
+    >>> net = bnt.create_model("bnt", n_rois=20, n_clusters=4)
+    >>> out = net(torch.zeros(3, 20, 20), explain=True)
+    >>> out.logits.shape, out.attention[0].shape
+    (torch.Size([3, 2]), torch.Size([3, 4, 20, 20]))
+    """
+
+    n_rois: int
+    needs_series: ClassVar[bool] = False
+    series_kind: str = ""
+    small: ClassVar[Mapping[str, Any]] = {}
+    per_roi: ClassVar[Mapping[str, Mapping[int, str]]] = {}
+
+    def forward(
+        self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
+    ) -> Output:
+        """Answer for a batch of subjects.
+
+        Parameters
+        ----------
+        x : Tensor, (B, V, V)
+            Connectomes; row i is the connection profile of ROI i.
+        series : Tensor, (B, T, V), optional
+            Time series, standardised; or (B, V, V), their connectivity. Only for networks that need them.
+        target : Tensor, (B, C), optional
+            Soft labels, or scores (B, 1). Networks with auxiliary losses return them only if it is given.
+        explain : bool
+            Whether to return attention and assignments too.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no forward pass of its own.")
+
+
+# -- checks of inputs ----------------------------------------------------------------------------------
+
+
+def check_connectomes(x: Tensor, n_rois: int) -> None:
+    """Refuse anything but connectomes (B, V, V) of the model's V."""
+    if x.ndim != 3 or x.shape[1:] != (n_rois, n_rois):
+        raise BadInput(
+            f"The model was made for connectomes of {n_rois} ROIs, shape (B, {n_rois}, {n_rois}), "
+            f"but was given {tuple(x.shape)}."
+        )
+
+
+def check_series(series: Tensor | None, n_subjects: int, n_volumes: int, n_rois: int) -> Tensor:
+    """Return the series (B, T, V), or refuse what is missing or has another shape."""
+    wanted = (n_subjects, n_volumes, n_rois)
+    if series is None:
+        raise BadInput(f"The model reads time series and was given none: pass series of shape {wanted} beside x.")
+    if series.shape != wanted:
+        raise BadInput(f"The model reads series of shape {wanted}, time first, but was given {tuple(series.shape)}.")
+    return series
+
+
+# -- checks of options ---------------------------------------------------------------------------------
+
+
+def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuse a word that is not one of those allowed."""
+    if value not in allowed:
+        raise BadInput(f"{name} is {value!r}; it can be {', '.join(allowed)}.")
+
+
+def check_probability(name: str, p: float) -> None:
+    """Refuse a dropout that is not a probability below one."""
+    if not 0 <= p < 1:
+        raise BadInput(f"{name} is {p}; give a probability from 0 to below 1.")
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuse a share that is not above zero and at most one."""
+    if not 0 < share <= 1:
+        raise BadInput(f"{name} is {share}; give a share above 0 and at most 1.")
+
+
+def check_positive(**sizes: int) -> None:
+    """Refuse sizes below one."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise BadInput(f"{name} is {size}; it has to be at least 1.")
+
+
+def check_heads(name: str, n_heads: int, width: int) -> None:
+    """Refuse a number of heads that does not divide the width they share."""
+    if n_heads < 1 or width % n_heads:
+        fitting = ", ".join(str(m) for m in range(1, min(width, 32) + 1) if width % m == 0)
+        raise BadInput(f"{name} is {n_heads}, which does not divide the width {width}; use {fitting}.")
