@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from bnt.cohort._files import write_atomic
-from bnt.paper._outputs import write_outputs
+from bnt.paper._output import write_outputs
 from bnt.paper._table1 import from_runs, read_runs
 
 START, END = "<!-- table 1: made by benchmarks/table1.py -->\n", "<!-- end of table 1 -->"

@@ -16,8 +16,8 @@ from bnt.cli._main import main
 from bnt.cli._tune_command import parse_grid
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models, model_options
-from bnt.paper import _estimate_time as estimate
 from bnt.splits import check_split, named_splits, read_splits
+from bnt.studies import _step_time as estimate
 from bnt.studies import _tuning as tuning_module
 from bnt.studies._grids import (
     FREE_RANGES,
@@ -380,7 +380,7 @@ def test_sans_grid_has_the_papers_epochs_for_all_that_is_compared(cohort_folder,
 
 
 def test_how_long_a_search_takes_is_said_before_it_starts(make_tuning, monkeypatch):
-    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 10.0)
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_, **__: 10.0)
     tuning = make_tuning()
     options = tune_command.Options(cohort=Path("."), out=tuning.folder)
     said = tune_command.how_long(tuning, options, 2)

@@ -20,8 +20,7 @@ class Options:
 def run(options: Options) -> None:
     """Compute, print the short version, and write the page if asked to."""
     from bnt._progress import say
-    from bnt.paper._theory_page import short
-    from bnt.paper._theory_report import expected_seconds, find, write_theory
+    from bnt.paper._theory_report import expected_seconds, find, short, write_theory
     from bnt.studies._wording import duration
 
     expected = duration(expected_seconds())

@@ -151,9 +151,9 @@ def how_long(tuning: Tuning, options: Options, processes: int) -> str:
     """
     from bnt.errors import BadInput
     from bnt.models import find_entry
-    from bnt.paper._estimate_time import BEYOND_STEPS, duration, most_steps, step_seconds
-    from bnt.paper._plan import Plan
     from bnt.studies._engine import is_done
+    from bnt.studies._step_time import BEYOND_STEPS, most_steps, step_seconds
+    from bnt.studies._wording import duration
 
     base = tuning.base
     if not find_entry(base.model).trains_in_epochs:
@@ -167,9 +167,9 @@ def how_long(tuning: Tuning, options: Options, processes: int) -> str:
     steps = max(0, tuning.n_trials() - done) * inner + len(finals) * outer
     if not steps:
         return ""
-    plan = Plan(cohort=tuning.study.cohort, out=options.out, threads=options.threads, device=options.device)
     try:
-        seconds = steps * BEYOND_STEPS * step_seconds(plan, base) / max(1, processes)
+        step = step_seconds(tuning.study.cohort, base, threads=options.threads, device=options.device)
+        seconds = steps * BEYOND_STEPS * step / max(1, processes)
     except BadInput:  # it cannot be made as it is, and --no-baseline asks for its settings only
         return ""
     return f": about {duration(seconds)} with {base.recipe.epochs} epochs each, at the speed of the model as it is"

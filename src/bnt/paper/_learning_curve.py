@@ -11,10 +11,10 @@ import pandas as pd
 
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.paper._drawing import lines
-from bnt.paper._plan import Outcome, Plan, run_grid
+from bnt.paper._grid import GridResult, run_grid
+from bnt.paper._output import circumstances, lines, rows, skipped
+from bnt.paper._plan import Plan
 from bnt.paper._printed import show
-from bnt.paper._texts import circumstances, rows, skipped
 from bnt.plotting._style import canvas, styled
 from bnt.splits import Split, canonical, named_splits
 from bnt.studies._job import Variant
@@ -36,8 +36,9 @@ def thinned_splits(plan: Plan) -> list[Split]:
     key = canonical(plan.protocol)
     if key not in ("site-stratified", "random", "released"):
         raise BadInput(
-            f"The learning curve draws smaller training parts itself: choose --protocol paper, random or released, "
-            f"not {plan.protocol}."
+            f"The learning curve draws smaller training parts itself: protocol must be paper, random or released, not "
+            f"{plan.protocol}.",
+            parameter="protocol",
         )
     found = []
     for fraction in plan.fractions:
@@ -63,7 +64,8 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
     if len(small) == len(fewest):
         raise BadInput(
             f"The whole training part, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
-            "it with --change batch_size=8."
+            "the recipe's batch_size.",
+            parameter="change",
         )
     if not small:
         return plan, ""
@@ -72,22 +74,22 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
     return replace(plan, fractions=kept), f"Left out: {said}, less than one batch of {max(sizes)}."
 
 
-def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+def learning_curve(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run every share of the training part and return table, Markdown and figure."""
     variants = [plan.variant(m, m) for m in MODELS]
     plan, left_out = fillable(plan, plan.asked(variants))
     if left_out:
         plan.say(left_out)
     # A share of the training part is no repeat of another: nothing is averaged or tested over them.
-    outcome = run_grid(plan, variants, thinned_splits(plan), comparable=False)
-    table = collect(plan, outcome)
-    return table, markdown(plan, outcome, table, left_out), draw(plan, table)
+    result = run_grid(plan, variants, thinned_splits(plan), comparable=False)
+    table = collect(plan, result)
+    return table, markdown(plan, result, table, left_out), draw(plan, table)
 
 
-def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
-    """Return one row a model and share: mean and SD of AUROC over splits."""
+def collect(plan: Plan, result: GridResult) -> pd.DataFrame:
+    """Return one row per model and share: mean and SD of AUROC over splits."""
     found = []
-    for model, group in outcome.runs.groupby("variant", sort=False):
+    for model, group in result.runs.groupby("variant", sort=False):
         for fraction in plan.fractions:
             part = group[group["split"].str.endswith(share_name(fraction))]
             scores = summarise((100 * part.groupby("split")["auroc"].mean()).tolist())
@@ -105,7 +107,7 @@ def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame, left_out: str = "") -> str:
+def markdown(plan: Plan, result: GridResult, table: pd.DataFrame, left_out: str = "") -> str:
     """Return AUROC by share of the training part."""
     models = table["model"].unique().tolist()
     body = []
@@ -117,10 +119,10 @@ def markdown(plan: Plan, outcome: Outcome, table: pd.DataFrame, left_out: str = 
     return (
         "# Learning curve, AUROC (%)\n\n"
         + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)
-        + circumstances(plan, outcome, printed=False)
+        + circumstances(plan, result, printed=False)
         + "\nThe paper prints no learning curve; the authors' release has the setting for it.\n"
         + (f"{left_out}\n" if left_out else "")
-        + skipped(outcome)
+        + skipped(result)
     )
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.paper._drawing import beside_figure
-from bnt.paper._plan import Plan, run_grid
+from bnt.paper._grid import run_grid
+from bnt.paper._output import beside_figure, circumstances, rows, skipped
+from bnt.paper._plan import Plan
 from bnt.paper._printed import FEATURES, NOTHING, show
-from bnt.paper._texts import circumstances, rows, skipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,25 +42,25 @@ they are added to the scores of every head before the softmax, or multiplied wit
 ZERO = "\nThe diagonal of this cohort's connectomes is zero: rows with and without it are the same model.\n"
 
 
-def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+def features(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run all kinds of features and return table, Markdown and figure."""
     variants = [plan.variant(kind, "vanilla", **options) for kind, (_, options) in KINDS.items()]
     zero = plan.cohort.diagonal == 0
     if zero:
         plan.say(ZERO.strip())
-    outcome = run_grid(plan, variants, reference="profile")
+    result = run_grid(plan, variants, reference="profile")
     printed = {kind: FEATURES[plan.dataset].get(kind, NOTHING) for kind in KINDS}
     asked = [v.name for v in plan.asked(variants)]
     table = pd.DataFrame(
         [
             {
                 "node_features": kind,
-                "auroc": outcome.value(kind)[0],
-                "auroc_sd": outcome.value(kind)[1],
-                "n_splits": outcome.n_splits(kind),
+                "auroc": result.value(kind)[0],
+                "auroc_sd": result.value(kind)[1],
+                "n_splits": result.n_splits(kind),
                 "printed_auroc": printed[kind][0],
                 "printed_auroc_sd": printed[kind][1],
-                "missing": outcome.missing.get(kind, ""),
+                "missing": result.missing.get(kind, ""),
             }
             for kind in asked
         ]
@@ -69,16 +69,16 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
         "# Node features of VanillaTF, AUROC (%)\n\n"
         + rows(
             ["node features", "paper", "ours"],
-            [[KINDS[kind][0], show(printed[kind]), outcome.shown(kind)] for kind in asked],
+            [[KINDS[kind][0], show(printed[kind]), result.shown(kind)] for kind in asked],
         )
-        + circumstances(plan, outcome)
+        + circumstances(plan, result)
         + NOTES
         + (ZERO if zero else "")
-        + skipped(outcome)
+        + skipped(result)
     )
     figure = beside_figure(
         [KINDS[kind][0] for kind in asked],
-        np.array([outcome.value(kind) for kind in asked]),
+        np.array([result.value(kind) for kind in asked]),
         np.array([printed[kind] for kind in asked]),
         "test AUROC (%)",
     )

@@ -1,27 +1,22 @@
-"""The plan of a reproduction: which cohort, which splits, which budget, and how its runs are carried out."""
+"""The plan of a reproduction: which cohort, which splits, which budget, and which variants fit the cohort."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from bnt.cohort import Cohort
-from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
-from bnt.paper._outputs import open_output
-from bnt.paper._printed import CLUSTERS, show
+from bnt.models import count_parameters, find_entry, model_options
+from bnt.paper._printed import CLUSTERS
 from bnt.splits import Split, named_splits
-from bnt.studies._engine import Watcher
 from bnt.studies._job import Variant
-from bnt.studies._results import read_study, run_table, write_tables
-from bnt.studies._study import Study
+from bnt.training._learner import options_for
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._run import check_device
+from bnt.training._task import task_for
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
-            raise BadInput(f"There is no preset {self.preset!r}; there are {', '.join(PRESETS)}.")
+            raise BadInput(f"Unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}.", parameter="preset")
         for name in ("splits", "epochs"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -159,7 +154,7 @@ class Plan:
         return Variant(name, model, merged, self.recipe_name, self.recipe_for(model))
 
     def asks_for(self, variant: str, model: str) -> bool:
-        """Whether ``--only`` names a variant, by its own name or its model's; all are asked for without it."""
+        """Whether ``only`` names a variant, by its own name or its model's; without it all are asked for."""
         return not self.only or variant in self.only or model in self.only
 
     def asked(self, variants: Sequence[Variant]) -> list[Variant]:
@@ -168,7 +163,7 @@ class Plan:
         unknown = [word for word in self.only if word not in known]
         if unknown:
             names = ", ".join(v.name for v in variants)
-            raise BadInput(f"None of {', '.join(unknown)} is part of this; there are {names}.")
+            raise BadInput(f"Not a row of this table: {', '.join(unknown)}. Its rows are {names}.", parameter="only")
         return [v for v in variants if self.asks_for(v.name, v.model)]
 
     def named_splits(self) -> list[Split]:
@@ -182,63 +177,13 @@ class Plan:
 
     def check_binary(self) -> None:
         """Refuse a label that does not have two classes: every table of the paper is about two."""
-        from bnt.training._task import task_for
-
         task = task_for(self.cohort.labels(self.label))
         if task.n_outputs != 2:
             raise BadInput(
                 f"Label {self.label!r} of {self.cohort.path} does not have two classes, and the paper's tables are "
-                "about two: choose another --label."
+                "about two: choose another label.",
+                parameter="label",
             )
-
-
-@dataclass
-class Outcome:
-    """What became of a grid of runs.
-
-    Attributes
-    ----------
-    runs, summary : DataFrame
-        As :func:`bnt.studies._results.write_tables` returns them; empty where nothing finished.
-    missing : dict
-        Why a variant has no result: it was skipped, or all its runs failed.
-    failed : dict
-        Why a run of a variant that has others failed, by the run's name.
-    fitted : dict
-        Which defaults of a variant were changed to fit the cohort.
-    seconds : float
-    folder : path
-    comparisons : DataFrame
-    variants : list of Variant
-        All variants of the folder's study, those of earlier commands among them.
-    """
-
-    runs: pd.DataFrame
-    summary: pd.DataFrame
-    missing: dict[str, str]
-    seconds: float
-    folder: Path
-    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
-    variants: list[Variant] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    fitted: dict[str, str] = field(default_factory=dict)
-
-    def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
-        """Return mean and SD over splits of a variant, NaN where there is none."""
-        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
-        if not len(found) or metric not in found:
-            return float("nan"), float("nan")
-        return scale * float(found[metric].iloc[0]), scale * float(found[f"{metric}_sd"].iloc[0])
-
-    def n_splits(self, variant: str, metric: str = "auroc") -> int:
-        """Return the number of splits behind a variant's mean."""
-        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
-        return int(found[f"{metric}_n"].iloc[0]) if len(found) and metric in found else 0
-
-    def shown(self, variant: str, metric: str = "auroc") -> str:
-        """Return mean ± SD in per cent as text, with the number of splits where others have more."""
-        text, n = show(self.value(variant, metric)), self.n_splits(variant, metric)
-        return f"{text} (n = {n})" if 0 < n < self.summary["n_splits"].max() else text
 
 
 def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str]]:
@@ -247,10 +192,6 @@ def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant]
     Networks are made without memory, so that this costs nothing: a model that needs series, more clusters than
     ROIs, or a number of ROIs that the heads do not divide is found here and not after hours.
     """
-    from bnt.models import find_entry
-    from bnt.models._catalog import count_parameters
-    from bnt.training._learner import options_for
-
     kept, reasons = [], {}
     for variant in variants:
         entry = find_entry(variant.model)
@@ -274,10 +215,6 @@ def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
     No more clusters than ROIs, and the largest number of heads, up to the default, that divides a node's width. What
     was asked for by name stays, so that a study of clusters leaves out those that there cannot be.
     """
-    from bnt.models import find_entry, model_options
-    from bnt.models._catalog import count_parameters
-    from bnt.training._learner import options_for
-
     entry = find_entry(variant.model)
     if not entry.trains_in_epochs or (entry.needs_series and cohort.timeseries is None):
         return variant, ""
@@ -319,100 +256,3 @@ def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dic
     if not kept:
         raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
     return kept, missing, changed
-
-
-def run_grid(
-    plan: Plan,
-    variants: Sequence[Variant],
-    splits: Sequence[Split] | None = None,
-    *,
-    reference: str | None = None,
-    folder: Path | None = None,
-    comparable: bool = True,
-) -> Outcome:
-    """Run variants on the plan's splits as a study, or complete it, and return its tables.
-
-    Parameters
-    ----------
-    plan : Plan
-    variants : sequence of Variant
-        Those that ``plan.only`` asks for are run.
-    splits : list of Split, optional
-        The plan's own without it.
-    reference : str, optional
-        The variant that the others are compared with.
-    folder : path, optional
-        The study's; the plan's own without it.
-    comparable : bool
-        Whether splits are repeats of each other. Where they are not, a mean or a test over them means nothing:
-        only ``runs.csv`` is written.
-    """
-    from bnt.paper._estimate_time import announce
-
-    folder = folder or plan.out
-    plan.check_binary()
-    kept, missing, changed = prepare(plan, variants)
-    there = [v.name for v in kept]
-    if (folder / "study.json").is_file():
-        there += [v.name for v in variants_of(folder)]
-    if comparable and reference is not None and reference not in there:
-        plan.say(f"{reference}, which the others are compared with, is not run: differences are to {there[0]}.")
-    study = Study(
-        folder,
-        plan.cohort,
-        plan.label,
-        kept,
-        splits if splits is not None else plan.named_splits(),
-        seeds=plan.seeds,
-        protocol=plan.protocol,
-        threads=plan.threads,
-        device=plan.device,
-        command=plan.command,
-    )
-    for sentence in study.cautions:
-        plan.say(sentence)
-    announce(plan, study)
-    if plan.what:
-        open_output(plan.out, plan.what)
-    started = time.monotonic()
-    failures = _carry_out(plan, study)
-    for name, reason in failures.items():
-        plan.say(f"failed: {name}: {reason}")
-    runs = run_table(folder)
-    if runs.empty:
-        raise BadInput(f"No run of {folder} finished: {next(iter(failures.values()), 'none was asked for')}")
-    done = runs["variant"].unique().tolist()
-    failed = {}
-    for name, reason in failures.items():
-        variant = name.partition("--")[0]
-        if variant in done:
-            failed[name] = reason.rstrip(".")
-        else:
-            missing.setdefault(variant, reason.rstrip("."))
-    summary = comparisons = pd.DataFrame()
-    if comparable:
-        if reference is not None and reference in there and reference not in done:
-            plan.say(f"{reference}, which the others are compared with, has no result: differences are to {done[0]}.")
-        runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
-    else:
-        write_atomic(folder / "runs.csv", runs.to_csv(index=False))
-        for name in ("summary.csv", "summary.md", "comparisons.csv"):
-            (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
-    seconds = time.monotonic() - started
-    return Outcome(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed, changed)
-
-
-def variants_of(folder: Path) -> list[Variant]:
-    """Return the variants of a study on disk, each with the recipe that it was trained by."""
-    found = read_study(folder)["variants"]
-    return [Variant(**{**one, "recipe": Recipe(**one["recipe"])}) for one in found]
-
-
-def _carry_out(plan: Plan, study: Study) -> dict[str, str]:
-    def go(watch: Watcher | None) -> dict[str, str]:
-        return study.run(engine=plan.engine, n_processes=plan.jobs, address=plan.address, watch=watch)
-
-    if plan.watch is None:
-        return go(None)
-    with plan.watch() as board:
-        return go(board)

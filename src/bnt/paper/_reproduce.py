@@ -1,36 +1,48 @@
-"""Every table and figure of the paper as a study: one module each."""
+"""Every table and figure of the paper by name, made one at a time or all together."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from importlib import import_module
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from bnt.errors import BadInput
+from bnt.paper._attention_figure import figure3b
+from bnt.paper._cluster_figures import difference, figure3a, figure4
+from bnt.paper._cost import complexity, parameters, runtime
+from bnt.paper._learning_curve import learning_curve
+from bnt.paper._node_features import features
+from bnt.paper._output import check_output, open_output, write_facts, write_outputs
+from bnt.paper._plan import Plan
+from bnt.paper._table1 import table1
+from bnt.paper._table2 import table2
+from bnt.paper._theory_report import theory
+from bnt.paper._training_curves import curves
+from bnt.training._run import data_digest, versions
 
 if TYPE_CHECKING:
-    from bnt.paper._plan import Plan
+    from matplotlib.figure import Figure
 
-# What -> the module that makes it, cheap ones first so that `all` shows something early.
-PARTS = {
-    "parameters": "parameters",
-    "theory": "",
-    "runtime": "runtime",
-    "complexity": "complexity",
-    "table1": "table1",
-    "figure4": "figure4",
-    "difference": "difference",
-    "figure3b": "figure3b",
-    "features": "node_features",
-    "curves": "curves",
-    "table2": "table2",
-    "figure3a": "figure3a",
-    "learning-curve": "learning_curve",
+# Name -> the function that makes its table, Markdown and figure; cheap ones first, so that `all` shows something early.
+PARTS: dict[str, Callable[[Plan], tuple[pd.DataFrame, str, Figure]]] = {
+    "parameters": parameters,
+    "theory": theory,
+    "runtime": runtime,
+    "complexity": complexity,
+    "table1": table1,
+    "figure4": figure4,
+    "difference": difference,
+    "figure3b": figure3b,
+    "features": features,
+    "curves": curves,
+    "table2": table2,
+    "figure3a": figure3a,
+    "learning-curve": learning_curve,
 }
-
-
 WITHOUT_LABEL = ("parameters", "theory", "runtime", "complexity")  # nothing is predicted in them
 
 
@@ -51,7 +63,7 @@ def reproduce(what: str, plan: Plan) -> list[Path]:
     if what != "all":
         return _one(what, plan)
     if plan.only:
-        raise BadInput("--only is about the rows of one table: name the table instead of all.")
+        raise BadInput("only chooses rows of one table: name the table instead of all.", parameter="only")
     files: list[Path] = []
     refused: list[str] = []
     for name in PARTS:
@@ -67,38 +79,22 @@ def reproduce(what: str, plan: Plan) -> list[Path]:
 
 
 def _one(what: str, plan: Plan) -> list[Path]:
-    from bnt.paper._outputs import check_output, open_output, write_facts, write_outputs
-
     if what not in PARTS:
-        raise BadInput(f"There is no {what!r} to reproduce; there are {', '.join(PARTS)} and all.")
+        raise BadInput(f"Unknown part {what!r}: choose one of {', '.join(PARTS)} or all.", parameter="what")
     plan = replace(plan, what=what)
     if what not in WITHOUT_LABEL:
         plan.check_binary()
     check_output(plan.out, what)
     started = time.monotonic()
-    if what == "theory":
-        from bnt.paper._estimate_time import duration
-        from bnt.paper._theory_report import expected_seconds, write_theory
-
-        folder = plan.out
-        expected = duration(expected_seconds())
-        plan.say(f"Both theorems are checked by quadrature and sampling: about {expected} at the speed just measured.")
-        write_theory(folder)
-        files = [folder / f"theory.{ending}" for ending in ("csv", "md", "png", "pdf")]
-    else:
-        table, text, figure = import_module(f"bnt.paper._{PARTS[what]}").make(plan)
-        folder = open_output(plan.out, what)
-        files = write_outputs(folder, what, table, text, figure)
+    table, text, figure = PARTS[what](plan)
+    folder = open_output(plan.out, what)
+    files = write_outputs(folder, what, table, text, figure)
     write_facts(folder, facts(what, plan) | {"seconds": round(time.monotonic() - started, 1)})
     return files
 
 
 def facts(what: str, plan: Plan) -> dict[str, Any]:
     """Return what decides the numbers: command, cohort, protocol, recipe, seeds and versions."""
-    from dataclasses import asdict
-
-    from bnt.training._run import data_digest, versions
-
     label = None if what in WITHOUT_LABEL else plan.label
     return {
         "what": what,

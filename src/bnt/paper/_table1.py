@@ -16,13 +16,13 @@ import pandas as pd
 
 from bnt.errors import BadInput
 from bnt.models import list_models
-from bnt.paper._drawing import beside_figure
-from bnt.paper._estimate_time import duration
-from bnt.paper._plan import Outcome, Plan, run_grid
+from bnt.paper._grid import GridResult, run_grid
+from bnt.paper._output import beside_figure, circumstances, rows, skipped, training
+from bnt.paper._plan import Plan
 from bnt.paper._printed import METRICS, N_RUNS, NOTHING, TABLE1, Value, show
-from bnt.paper._texts import circumstances, p_words, rows, skipped, training
 from bnt.studies._job import Variant
 from bnt.studies._results import comparison_table, summary_table
+from bnt.studies._wording import duration, p_words
 from bnt.training._recipe import Recipe
 
 if TYPE_CHECKING:
@@ -83,61 +83,61 @@ def printed(dataset: str, model: str) -> tuple[Value, ...]:
     return (auroc, accuracy, second, first) if dataset == "ABIDE" else (auroc, accuracy, first, second)
 
 
-def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+def table1(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run every method and return table, Markdown and figure."""
     models = order()
-    outcome = run_grid(plan, [plan.variant(m, m) for m in models], reference=REFERENCE)
+    result = run_grid(plan, [plan.variant(m, m) for m in models], reference=REFERENCE)
     asked = [m for m in models if not plan.only or m in plan.only]
     positive = plan.class_name(max(np.unique(plan.cohort.labels(plan.label)).tolist()))
-    text = markdown(plan.dataset, outcome, asked, circumstances(plan, outcome), positive)
-    return collect(plan.dataset, outcome, asked), text, draw(plan.dataset, outcome, asked)
+    text = markdown(plan.dataset, result, asked, circumstances(plan, result), positive)
+    return collect(plan.dataset, result, asked), text, draw(plan.dataset, result, asked)
 
 
-def collect(dataset: str, outcome: Outcome, models: Sequence[str]) -> pd.DataFrame:
-    """Return one row a model: ours and printed, mean and SD, of each metric."""
+def collect(dataset: str, result: GridResult, models: Sequence[str]) -> pd.DataFrame:
+    """Return one row per model: ours and printed, mean and SD, of each metric."""
     found = []
     for model in models:
         row: dict[str, object] = {"model": model, "method": method(model)}
         for metric, theirs in zip(METRICS, printed(dataset, model)):
-            mean, sd = outcome.value(model, metric)
+            mean, sd = result.value(model, metric)
             row |= {
                 metric: mean,
                 f"{metric}_sd": sd,
                 f"printed_{metric}": theirs[0],
                 f"printed_{metric}_sd": theirs[1],
             }
-        found.append(row | {"n_splits": outcome.n_splits(model), "missing": outcome.missing.get(model, "")})
+        found.append(row | {"n_splits": result.n_splits(model), "missing": result.missing.get(model, "")})
     return pd.DataFrame(found)
 
 
-def markdown(dataset: str, outcome: Outcome, models: Sequence[str], where: str, positive: str) -> str:
+def markdown(dataset: str, result: GridResult, models: Sequence[str], where: str, positive: str) -> str:
     """Return the table, the paper's value beside ours in every cell.
 
     Parameters
     ----------
     dataset : str
         Whose printed numbers.
-    outcome : Outcome
+    result : GridResult
     models : sequence of str
     where : str
         Which data, splits and recipe the numbers are from.
     positive : str
         The class whose recall is our sensitivity.
     """
-    compared = {str(one["variant"]): one for one in outcome.comparisons.to_dict("records")}
-    reference = str(outcome.comparisons["reference"].iloc[0]) if len(outcome.comparisons) else ""
+    compared = {str(one["variant"]): one for one in result.comparisons.to_dict("records")}
+    reference = str(result.comparisons["reference"].iloc[0]) if len(result.comparisons) else ""
     lines = []
     for model in models:
         cells = [f"`{model}`", method(model)]
         for metric, theirs in zip(METRICS, printed(dataset, model)):
-            cells += [show(theirs), show(outcome.value(model, metric))]
+            cells += [show(theirs), show(result.value(model, metric))]
         p = "reference" if model == reference else ""
         if model in compared and np.isfinite(compared[model]["difference"]):
             one = compared[model]
             p = f"{100 * one['difference']:+.1f}"
             holm = one["p_corrected_holm"]
             p += f" ({p_words(holm)})" if np.isfinite(holm) else ""
-        lines.append([*cells, str(outcome.n_splits(model) or "–"), p])
+        lines.append([*cells, str(result.n_splits(model) or "–"), p])
     header = (
         ["model", "method"]
         + [f"{words} {who}" for words in ("AUROC", *METRICS[1:]) for who in ("paper", "ours")]
@@ -153,14 +153,14 @@ def markdown(dataset: str, outcome: Outcome, models: Sequence[str], where: str, 
         + PAIRED
         + (INVERTED.format(positive=positive) if dataset == "ABIDE" else "")
         + TRIPLES
-        + skipped(outcome)
+        + skipped(result)
     )
 
 
-def draw(dataset: str, outcome: Outcome, models: Sequence[str]) -> Figure:
-    """Draw our AUROC over the paper's, one line a model that has either."""
-    shown = [m for m in models if m not in outcome.missing or m in METHODS]
-    ours = np.array([outcome.value(m) for m in shown])
+def draw(dataset: str, result: GridResult, models: Sequence[str]) -> Figure:
+    """Draw our AUROC over the paper's, one line per model that has either."""
+    shown = [m for m in models if m not in result.missing or m in METHODS]
+    ours = np.array([result.value(m) for m in shown])
     theirs = np.array([printed(dataset, m)[0] for m in shown])
     return beside_figure(shown, ours, theirs, "test AUROC (%), mean and SD over splits")
 
@@ -203,7 +203,7 @@ def from_runs(runs: pd.DataFrame, dataset: str = "ABIDE") -> Made:
     found = set(runs["variant"])
     models = [m for m in order() if m in found or m in METHODS]
     reference = REFERENCE if REFERENCE in found else str(runs["variant"].iloc[0])
-    outcome = Outcome(
+    result = GridResult(
         runs,
         summary_table(runs),
         {},
@@ -212,7 +212,7 @@ def from_runs(runs: pd.DataFrame, dataset: str = "ABIDE") -> Made:
         comparison_table(None, runs, reference),
         trained_by(runs),
     )
-    recipe = training(outcome.variants, runs)
+    recipe = training(result.variants, runs)
     where = (
         f"\nOurs: {words_of_sizes(runs)}; mean ± SD over splits"
         + (f"; {recipe}." if recipe else ".")
@@ -222,13 +222,13 @@ def from_runs(runs: pd.DataFrame, dataset: str = "ABIDE") -> Made:
         + f".\nPaper: as printed for {dataset}, {N_RUNS} runs.\n"
     )
     positive = str(runs["positive_class"].iloc[0]) if "positive_class" in runs else "the positive class"
-    text = markdown(dataset, outcome, models, where, positive)
+    text = markdown(dataset, result, models, where, positive)
     return Made(
-        collect(dataset, outcome, models),
+        collect(dataset, result, models),
         text,
-        short(dataset, outcome, models),
-        outcome.comparisons,
-        draw(dataset, outcome, models),
+        short(dataset, result, models),
+        result.comparisons,
+        draw(dataset, result, models),
     )
 
 
@@ -260,13 +260,13 @@ def trained_by(runs: pd.DataFrame) -> list[Variant]:
     return found
 
 
-def short(dataset: str, outcome: Outcome, models: Sequence[str]) -> str:
+def short(dataset: str, result: GridResult, models: Sequence[str]) -> str:
     """Return the table of AUROC and accuracy, the paper's beside ours."""
     lines = []
     for model in models:
         theirs = printed(dataset, model)
         cells = [f"`{model}`" + (f" ({OURS[model][1]})" if model in OURS else "")]
         for i, metric in enumerate(METRICS[:2]):
-            cells += [show(theirs[i]), show(outcome.value(model, metric))]
-        lines.append([*cells, str(outcome.n_splits(model) or "–")])
+            cells += [show(theirs[i]), show(result.value(model, metric))]
+        lines.append([*cells, str(result.n_splits(model) or "–")])
     return rows(["model", "AUROC, paper", "AUROC, ours", "accuracy, paper", "accuracy, ours", "splits"], lines)

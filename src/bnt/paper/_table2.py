@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.paper._drawing import beside, same_limits
-from bnt.paper._plan import Outcome, Plan, run_grid
+from bnt.paper._grid import GridResult, run_grid
+from bnt.paper._output import beside, circumstances, rows, same_limits, skipped
+from bnt.paper._plan import Plan
 from bnt.paper._printed import BACKBONES, NOTHING, TABLE2, Value, show
-from bnt.paper._texts import circumstances, rows, skipped
 from bnt.plotting._style import canvas, styled
 from bnt.studies._job import Variant
 
@@ -63,23 +63,23 @@ def variants(plan: Plan) -> list[Variant]:
     ]
 
 
-def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+def table2(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run all readouts and return table, Markdown and figure."""
-    outcome = run_grid(plan, variants(plan), reference="vanilla-concat")
-    return collect(plan, outcome), markdown(plan, outcome), draw(plan, outcome)
+    result = run_grid(plan, variants(plan), reference="vanilla-concat")
+    return collect(plan, result), markdown(plan, result), draw(plan, result)
 
 
 def _printed(plan: Plan, row: str) -> tuple[Value, ...]:
     return TABLE2[plan.dataset].get(row, (NOTHING,) * 3)
 
 
-def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
-    """Return one row a readout and backbone."""
+def collect(plan: Plan, result: GridResult) -> pd.DataFrame:
+    """Return one row per readout and backbone."""
     found = []
     for row in READOUTS:
         for backbone, printed in zip(BACKBONES, _printed(plan, row)):
             name = name_of(backbone, row)
-            mean, sd = outcome.value(name)
+            mean, sd = result.value(name)
             found.append(
                 {
                     "readout": row,
@@ -87,43 +87,43 @@ def collect(plan: Plan, outcome: Outcome) -> pd.DataFrame:
                     "variant": name,
                     "auroc": mean,
                     "auroc_sd": sd,
-                    "n_splits": outcome.n_splits(name),
+                    "n_splits": result.n_splits(name),
                     "printed_auroc": printed[0],
                     "printed_auroc_sd": printed[1],
-                    "n_parameters": _size(outcome, name),
-                    "missing": outcome.missing.get(name, ""),
+                    "n_parameters": _size(result, name),
+                    "missing": result.missing.get(name, ""),
                 }
             )
     return pd.DataFrame(found)
 
 
-def _size(outcome: Outcome, variant: str) -> float:
-    found = outcome.summary.loc[outcome.summary["variant"] == variant, "n_parameters"]
+def _size(result: GridResult, variant: str) -> float:
+    found = result.summary.loc[result.summary["variant"] == variant, "n_parameters"]
     return float(found.iloc[0]) if len(found) else float("nan")
 
 
-def markdown(plan: Plan, outcome: Outcome) -> str:
+def markdown(plan: Plan, result: GridResult) -> str:
     """Return the table, the paper's AUROC beside ours."""
     lines = []
     for row in READOUTS:
         cells = [row]
         for backbone, printed in zip(BACKBONES, _printed(plan, row)):
-            cells += [show(printed), outcome.shown(name_of(backbone, row))]
+            cells += [show(printed), result.shown(name_of(backbone, row))]
         lines.append(cells)
     header = ["readout"] + [f"{b} {who}" for b in BACKBONES for who in ("paper", "ours")]
     return (
         "# Table 2: readouts, AUROC (%)\n\n"
         + rows(header, lines)
-        + circumstances(plan, outcome)
+        + circumstances(plan, result)
         + NOTES
-        + skipped(outcome)
+        + skipped(result)
     )
 
 
 @styled
-def draw(plan: Plan, outcome: Outcome) -> Figure:
-    """Draw one panel a backbone that was run, all on the same scale."""
-    scores = {b: np.array([outcome.value(name_of(b, row)) for row in READOUTS]) for b in BACKBONES}
+def draw(plan: Plan, result: GridResult) -> Figure:
+    """Draw one panel per backbone that was run, all on the same scale."""
+    scores = {b: np.array([result.value(name_of(b, row)) for row in READOUTS]) for b in BACKBONES}
     shown = [b for b in BACKBONES if np.isfinite(scores[b]).any()] or list(BACKBONES)
     width = (3.0 + 1.6 * len(shown)) / len(shown)  # the readouts' names take as much room beside one panel as three
     figure, panels = canvas(width=width, height=0.9 + 0.27 * len(READOUTS), columns=len(shown))

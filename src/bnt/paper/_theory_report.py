@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.paper import _theorems as reg
 from bnt.paper import _theorems as t
-from bnt.paper._drawing import GREY
-from bnt.paper._outputs import open_output, write_outputs
+from bnt.paper._output import GREY, open_output, rows, write_outputs
 from bnt.plotting._style import COLOURS, DASHES, canvas, styled
+from bnt.studies._wording import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from bnt.paper._plan import Plan
+
 
 SIZES = ((3, 3), (4, 4), (5, 10), (10, 20))  # (K, V)
 SIZE_RADII = (1.0, 5.0, 20.0)
@@ -110,23 +112,21 @@ def find(*, ascent_steps: int = 300, contest_sets: int = 200) -> Findings:
         contests=contests,
         expansion=(t.small_radius(small, 0.05), t.by_sampling(small, 0.05)),
         scaled=(t.by_quadrature(right_angle, 1.0), t.by_quadrature(3 * right_angle, 1.0)),
-        inflation={
-            r: reg.printed_mean(reg.inflation_factors(reg.orthogonal_design(300, r, rng))) for r in (2, 5, 10, 100)
-        },
-        same=reg.same_fit(),
-        coefficients=reg.coefficient_inflation(),
-        designs={(k, v): reg.centre_design(k, v) for k, v in ((4, 200), (10, 200), (8, 8))},
-        tail=reg.tail_counterexample(),
-        hits=reg.exact_hits(),
+        inflation={r: t.printed_mean(t.inflation_factors(t.orthogonal_design(300, r, rng))) for r in (2, 5, 10, 100)},
+        same=t.same_fit(),
+        coefficients=t.coefficient_inflation(),
+        designs={(k, v): t.centre_design(k, v) for k, v in ((4, 200), (10, 200), (8, 8))},
+        tail=t.tail_counterexample(),
+        hits=t.exact_hits(),
     )
 
 
-def table(found: Findings) -> pd.DataFrame:
+def theory_table(found: Findings) -> pd.DataFrame:
     """Return every number as one row: theorem, quantity, setting, value."""
-    rows: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
 
     def add(theorem: str, quantity: str, value: float, **setting: Any) -> None:
-        rows.append({"theorem": theorem, "quantity": quantity, **setting, "value": value})
+        lines.append({"theorem": theorem, "quantity": quantity, **setting, "value": value})
 
     for score, values in found.angles.items():
         for r, line in zip(t.RADII, values):
@@ -166,11 +166,11 @@ def table(found: Findings) -> pd.DataFrame:
     for name, value in found.tail.items():
         add("3.2", f"two-sided tail at 2 SD: {name}", value)
     add("3.2", "of 10,000 unbiased estimates, exactly equal to the truth", found.hits)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(lines)
 
 
 @styled
-def figure(found: Findings) -> Figure:
+def draw_theory(found: Findings) -> Figure:
     """Draw F against the angle between two centres, for both scores and several radii."""
     drawn, axes = canvas(height=2.6, columns=2)
     angles = np.linspace(0, 1, CURVE_ANGLES)
@@ -190,11 +190,211 @@ def figure(found: Findings) -> Figure:
     return drawn
 
 
+def theory(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Check both theorems and return table, Markdown and figure."""
+    expected = duration(expected_seconds())
+    plan.say(f"Both theorems are checked by quadrature and sampling: about {expected} at the speed just measured.")
+    found = find()
+    return theory_table(found), page(found), draw_theory(found)
+
+
 def write_theory(folder: str | Path, found: Findings | None = None) -> Findings:
     """Write ``theory.csv``, ``theory.md``, ``theory.png`` and ``theory.pdf``."""
-    from bnt.paper._theory_page import page
-
     folder = open_output(folder, "theory")
     found = found or find()
-    write_outputs(folder, "theory", table(found), page(found), figure(found))
+    write_outputs(folder, "theory", theory_table(found), page(found), draw_theory(found))
     return found
+
+
+_HEADS = ("0", "π/21", "π/6", "π/3", "π/2", "2π/3", "5π/6", "π")
+
+
+def _angle_rows(values: np.ndarray) -> str:
+    return rows(("r", *_HEADS), [[f"{r:g}", *(f"{v:.5f}" for v in line)] for r, line in zip(t.RADII, values)])
+
+
+def _ratio_rows(found: Findings) -> str:
+    body = [[str(k), str(v), *(f"{value:.3f}" for value in line)] for (k, v), line in found.ratios.items()]
+    return rows(("K", "V", *(f"r = {r:g}" for r in SIZE_RADII)), body)
+
+
+def _ascent_rows(found: Findings) -> str:
+    body = []
+    for one in found.ascents:
+        low, high = (round(one[name], 2) + 0.0 for name in ("lowest", "highest"))  # + 0.0 turns -0.0 into 0.0
+        span = f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+        values = (f"{one[name]:.4f}" for name in ("value", "orthonormal", "simplex"))
+        body.append([one["score"], str(one["K"]), str(one["V"]), span, *values])
+    return rows(("score", "K", "V", "cosines of the centres found", "F found", "F orthonormal", "F simplex"), body)
+
+
+def _contest_rows(found: Findings) -> str:
+    counts = ("sets", "beat", "allowed", "allowed_beat")
+    body = [
+        [one["score"], str(one["K"]), str(one["V"]), f"{one['r']:g}", *(str(one[name]) for name in counts)]
+        for one in found.contests
+    ]
+    wins = ("random sets", "better than orthonormal", "with mean cosine ≥ 0", "of these better")
+    return rows(("score", "K", "V", "r", *wins), body)
+
+
+PAGE = """\
+# The paper's theorems, checked
+
+Made by `bnt theory`. Every number on this page is computed by that command and is a row of `theory.csv`.
+
+**In short.** Theorem 3.1 is false as it is stated: for the paper's formula and unit centres, the regular simplex is
+better than orthonormal centres, and for two centres opposite ones are best. It is true for the formula in the
+released code (exactly for K = 2, numerically for more), and, as far as we can find, for the paper's formula among
+centres whose mean cosine is not negative. Theorem 3.2 is a heuristic: none of the five steps
+below holds as it is written.
+
+## Theorem 3.1
+
+Take node features z from a ball of radius r, assign each to K clusters by P = softmax(z·e₁, …, z·e_K), and average
+F = Σₖ (Pₖ − 1/K)² over the ball. The theorem says that F is largest when the centres e₁ … e_K are orthonormal.
+
+### Something has to be assumed of the centres' length
+
+Longer centres make every assignment harder. With K = V = 2 and r = 1, orthonormal centres give {straight:.3f}, the same
+centres three times as long {long:.3f}. All below is for centres of unit length.
+
+### Two centres: opposite is best
+
+F for two unit centres at an angle φ in the plane, by quadrature ({n_radial} Gauss-Legendre nodes in the radius,
+{n_angular} trapezoids in the angle):
+
+{angle_rows}
+
+F rises all the way to φ = π. Opposite centres beat orthogonal ones by
+{gains}.
+The reason takes one line: with two centres F is the mean of ½ tanh²(z·(e₁ − e₂)/2), and depends
+on nothing but the distance |e₁ − e₂| = 2 sin(φ/2).
+The paper's proof shows the same: its derivative is not negative for every φ from 0 to π, but the proof stops
+at π/2. (The printed range, 0 to π/21, is a misprint; a second centre is printed as E₁, the factor ρ of polar
+coordinates is missing, and +1/2 should be −1/2. None of these changes the order.)
+
+![F by angle]({picture})
+
+### More centres: the simplex is best
+
+F of the regular simplex (all cosines −1/(K−1)) over F of orthonormal centres, by Monte-Carlo on {n_points:,} points:
+
+{ratio_rows}
+
+Gradient ascent over unit centres from a random start (r = 2) ends at the simplex for the paper's formula, and at
+orthonormal centres for the released code's:
+
+{ascent_rows}
+
+### When orthonormal centres are best
+
+*Small balls.* For unit centres F = r² / ((V+2) K²) · (K − 1 − (2/K) Σ cos) + smaller terms, the sum over pairs.
+So only the sum of the cosines counts, and orthonormal centres beat exactly those whose mean cosine is positive.
+(For a simplex with K = 4, V = 6, r = 0.05 the formula gives {formula:.4e}, Monte-Carlo {sampled:.4e}.)
+
+*Centres with a mean cosine of zero or more.* Among random unit centres none of this kind was better than
+orthonormal ones; without the restriction about half are at a small radius:
+
+{contest_rows}
+
+For K = 2 this is proved by the line above; for more centres it is a conjecture with this support.
+
+*The released code.* It takes the softmax of (z·e)²/|e|. A centre and its opposite are then the same, F is symmetric
+about π/2, and the maximum is at π/2. At r = 1 the row of the table above becomes
+{squared}.
+For K = 2 the difference of the two squares has eigenvalues ± sin φ, which proves it for every V. So the theorem
+fits the code that was released and not the formula that was printed.
+
+**A corrected statement.** Among unit centres the average variance of the linear softmax is largest for the regular
+simplex; among those whose mean cosine is not negative it is largest for orthonormal centres. For the squared
+projection, and K ≤ V, it is largest for orthonormal centres. All three are proved for K = 2 and numerical for more.
+
+**What it means in practice.** Random unit vectors in 200 dimensions have cosines of about 0.07: they are nearly
+orthonormal already. The centres are frozen and what precedes them is trained, so a network can turn and stretch its
+features to suit any centres. `bnt reproduce figure3a` compares all four kinds, the simplex among them.
+
+## Theorem 3.2
+
+The theorem regresses assignments on the centres, and argues that orthonormal centres give the smallest variance
+inflation factors (VIF), hence the best fit, hence the smallest chance of rejecting a good readout.
+
+1. **The average VIF is never 1.** It is printed as a sum over r variables divided by r − 1. For uncorrelated
+   variables that is r/(r−1): {vif}.
+   With division by r the claim (at least 1, and 1 only for uncorrelated variables) is the textbook one.
+2. **Orthonormal centres are not uncorrelated variables.** The centres are rows; the variables are columns. With
+   K = 10 orthonormal centres in 200 dimensions the rows are orthonormal to {row_product:.0e}, yet two columns
+   correlate at {column:.2f}, and the centred design has rank {rank} for 200 variables: no VIF exists. Taking as many
+   centres as dimensions does not help (K = V = 8: rank {square_rank}): centring takes one rank from any K samples.
+3. **A large VIF does not make a worse fit.** The same outcome on five uncorrelated variables and on five strongly
+   correlated ones that span the same space: mean VIF {vif_a:.2f} and {vif_b:.2f}; R² {r2_a:.6f} and {r2_b:.6f};
+   mean squared error {mse_a:.6f} and {mse_b:.6f}. What a VIF inflates is the variance of a coefficient:
+   observed {wider:.2f} times, expected {factor:.2f} times. So the paper's step from a small VIF to a small error
+   does not follow.
+4. **The test rejects always.** Its rejection region is "the estimate differs from the truth". Of 10,000 unbiased
+   estimates {hits} were exactly equal to the truth.
+5. **The tail bound needs a single mode.** The Vysochanskij-Petunin bound at two standard deviations is {bound:.3f}; a
+   variable with three values reaches {reached:.3f}. The proof does not show that its statistic has one mode, and a
+   significance level is chosen, not derived.
+
+Theorem 3.2 is best read as an intuition.
+"""
+
+
+def page(found: Findings, picture: str = "theory.png") -> str:
+    """Return the page as Markdown."""
+    linear, same = found.angles["linear"], found.same
+    design, square = found.designs[10, 200], found.designs[8, 8]
+    return PAGE.format(
+        picture=picture,
+        n_radial=t.N_RADIAL,
+        n_angular=t.N_ANGULAR,
+        n_points=t.N_POINTS,
+        straight=found.scaled[0],
+        long=found.scaled[1],
+        gains=", ".join(f"{100 * (line[-1] / line[4] - 1):+.0f} % at r = {r:g}" for r, line in zip(t.RADII, linear)),
+        angle_rows=_angle_rows(linear).rstrip(),
+        ratio_rows=_ratio_rows(found).rstrip(),
+        ascent_rows=_ascent_rows(found).rstrip(),
+        contest_rows=_contest_rows(found).rstrip(),
+        formula=found.expansion[0],
+        sampled=found.expansion[1],
+        squared=", ".join(f"{v:.5f}" for v in found.angles["squared"][1]),
+        vif=", ".join(f"{value:.3f} for r = {r}" for r, value in found.inflation.items()),
+        row_product=design["row_product"],
+        column=design["column_correlation"],
+        rank=int(design["rank"]),
+        square_rank=int(square["rank"]),
+        vif_a=same["vif_orthogonal"],
+        vif_b=same["vif_correlated"],
+        r2_a=same["r2_orthogonal"],
+        r2_b=same["r2_correlated"],
+        mse_a=same["mse_orthogonal"],
+        mse_b=same["mse_correlated"],
+        wider=found.coefficients["observed"],
+        factor=found.coefficients["factor"],
+        hits=found.hits,
+        bound=found.tail["bound"],
+        reached=found.tail["probability"],
+    )
+
+
+def short(found: Findings) -> str:
+    """Return the findings in a few lines for a terminal."""
+    row = found.angles["linear"][1]
+    ratio = found.ratios[4, 4]
+    beat = sum(one["allowed_beat"] for one in found.contests)
+    squared = found.angles["squared"][1]
+    return "\n".join(
+        [
+            "Theorem 3.1 (orthonormal centres maximise the variance of P):",
+            f"  paper's softmax, K = 2, r = 1: {row[4]:.5f} orthogonal, {row[-1]:.5f} opposite: false as stated",
+            f"  K = V = 4: the simplex has {ratio[0]:.2f}, {ratio[1]:.2f}, {ratio[2]:.2f} times F at r = 1, 5, 20",
+            f"  squared (released code), r = 1: {squared[4]:.5f} orthogonal, {squared[-1]:.5f} opposite: true",
+            f"  random centres with mean cosine >= 0 that beat orthonormal ones: {beat}",
+            "Theorem 3.2 (smallest rejection probability):",
+            f"  printed mean VIF of 5 uncorrelated variables: {found.inflation[5]:.3f}, not 1",
+            f"  mean VIF {found.same['vif_orthogonal']:.1f} and {found.same['vif_correlated']:.1f}, same R2 "
+            f"{found.same['r2_orthogonal']:.4f} and {found.same['r2_correlated']:.4f}: a VIF does not worsen a fit",
+        ]
+    )

@@ -8,12 +8,12 @@ import signal
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.paper import _curve_runs as curve_runs
-from bnt.paper import _curves as curves
+from bnt.paper import _training_curves as curves
 from bnt.paper._plan import Plan
 from bnt.studies._job import configure
 
@@ -48,27 +48,27 @@ class Killer:
 
 
 def test_a_killed_and_a_failed_curve_are_said_and_the_same_command_goes_on(plan):
-    jobs = curve_runs.jobs_of(plan, [plan.variant("vanilla", "vanilla")], list(curves.SAMPLINGS))
-    jobs += curve_runs.jobs_of(replace(plan, split_seed=1), [plan.variant("other", "vanilla")], ["random"])
+    jobs = curves.jobs_of(plan, [plan.variant("vanilla", "vanilla")], list(curves.SAMPLINGS))
+    jobs += curves.jobs_of(replace(plan, split_seed=1), [plan.variant("other", "vanilla")], ["random"])
     names = [job.name for job in jobs]
     assert names == ["vanilla--site-stratified--split0", "vanilla--random--split0", "other--random--split0"]
     blocked = plan.out / "curves" / names[1]
     blocked.parent.mkdir(parents=True)
     blocked.write_text("not a folder")
     killer = Killer(names[0])
-    table, failures = curve_runs.run_curves(replace(plan, watch=lambda: killer), jobs)
+    table, failures = curves.run_curves(replace(plan, watch=lambda: killer), jobs)
     assert set(table["model"]) == {"other"}
     assert failures[names[0]].startswith("its process was killed by signal 9")
     assert failures[names[1]].startswith("FileExistsError")
     assert "killed by signal 9" in (plan.out / "failures.csv").read_text()
-    kept = (plan.out / "curves" / names[2] / curve_runs.CURVE).stat().st_mtime_ns
+    kept = (plan.out / "curves" / names[2] / curves.CURVE).stat().st_mtime_ns
     blocked.unlink()
-    table, failures = curve_runs.run_curves(plan, jobs)
+    table, failures = curves.run_curves(plan, jobs)
     assert failures == {}
     assert not (plan.out / "failures.csv").exists()
     assert len(table) == 3
-    assert {f.name for f in (plan.out / "curves" / names[0]).iterdir()} == {"config.toml", curve_runs.CURVE}
-    assert (plan.out / "curves" / names[2] / curve_runs.CURVE).stat().st_mtime_ns == kept
+    assert {f.name for f in (plan.out / "curves" / names[0]).iterdir()} == {"config.toml", curves.CURVE}
+    assert (plan.out / "curves" / names[2] / curves.CURVE).stat().st_mtime_ns == kept
 
 
 class Interrupted(Exception):
@@ -77,12 +77,12 @@ class Interrupted(Exception):
 
 def test_an_interrupted_curve_goes_on_to_the_same_lines(plan, tmp_path):
     plan = replace(plan, epochs=4)
-    (job,) = curve_runs.jobs_of(plan, [plan.variant("vanilla", "vanilla")], ["random"])
-    split, config = configure(job, plan.cohort)
+    (job,) = curves.jobs_of(plan, [plan.variant("vanilla", "vanilla")], ["random"])
+    config = configure(job, plan.cohort)
     folders = tmp_path / "whole", tmp_path / "interrupted"
     for folder in folders:
         folder.mkdir()
-    whole = curve_runs.trace(plan.cohort, split, config, folders[0], lambda _: None)
+    whole = curves.trace(plan.cohort, job.split, config, folders[0], lambda _: None)
     assert [line["epoch"] for line in whole] == [1, 2, 3, 4]
     assert all(0 <= line["test"] <= 1 for line in whole)
 
@@ -91,33 +91,33 @@ def test_an_interrupted_curve_goes_on_to_the_same_lines(plan, tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        curve_runs.trace(plan.cohort, split, config, folders[1], kill)
+        curves.trace(plan.cohort, job.split, config, folders[1], kill)
     told: list[int] = []
-    again = curve_runs.trace(plan.cohort, split, config, folders[1], lambda line: told.append(line["epoch"]))
+    again = curves.trace(plan.cohort, job.split, config, folders[1], lambda line: told.append(line["epoch"]))
     assert told == [3, 4]
     assert again == whole
 
 
 def test_each_model_has_its_own_recipe_with_every_epoch_scored(plan):
     plan = replace(plan, epochs=None)
-    jobs = curve_runs.jobs_of(plan, [plan.variant(m, m) for m in ("vanilla", "bnt")], ["random"])
+    jobs = curves.jobs_of(plan, [plan.variant(m, m) for m in ("vanilla", "bnt")], ["random"])
     found = {job.variant.name: job.variant.recipe for job in jobs}
     assert (found["vanilla"].batch_size, found["vanilla"].min_steps) == (16, 528)
     assert (found["bnt"].batch_size, found["bnt"].min_steps) == (8, 1056)
     assert all((r.ema, r.patience, r.select) == (0.0, 0, "last") for r in found.values())
     curves_of = {"epoch": [1, 2], "validation": [0.5, 0.6], "test": [0.5, 0.7], "loss": [1.0, 1.0]}
-    table = curves.pd.DataFrame({"model": "bnt", "sampling": "random", "split": "split0", **curves_of})
-    text = curves.markdown(plan, jobs, table)
+    table = pd.DataFrame({"model": "bnt", "sampling": "random", "split": "split0", **curves_of})
+    text = curves.curves_text(plan, jobs, table)
     assert "264 epochs, batch 16 (`bnt`: 212 epochs, batch 8)" in text  # 42 training subjects
     assert "| `bnt` | random | 5.0 | 20.0 |" in text
 
 
 def test_the_time_is_told_by_each_models_own_steps(plan, monkeypatch):
-    monkeypatch.setattr(curve_runs, "step_seconds", lambda *_: 0.1)
+    monkeypatch.setattr(curves, "step_seconds", lambda *_, **__: 0.1)
     plan = replace(plan, epochs=None)
-    jobs = curve_runs.jobs_of(plan, [plan.variant("bnt", "bnt")], ["random"])
+    jobs = curves.jobs_of(plan, [plan.variant("bnt", "bnt")], ["random"])
     lines: list[str] = []
-    curve_runs.announce(replace(plan, say=lines.append), jobs, jobs)
+    curves.announce_curves(replace(plan, say=lines.append), jobs, jobs)
     # 1,060 steps of 0.1 s, 15 % for validation, 30 % for the test part: 158 s
     assert lines == ["1 of 1 curves to train, 1 at a time: about 3 min."]
 
@@ -125,18 +125,18 @@ def test_the_time_is_told_by_each_models_own_steps(plan, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"protocol": "kfold"}, "--protocol kfold"),
+        ({"protocol": "kfold"}, "protocol kfold"),
         ({"seeds": (1, 2)}, "more than one seed"),
-        ({"engine": "ray"}, "--engine ray"),
-        ({"address": "auto"}, "--address"),
+        ({"engine": "ray"}, "engine ray"),
+        ({"address": "auto"}, "an address"),
     ],
 )
 def test_options_without_a_meaning_are_refused_or_said_within_all(plan, settings, said):
     with pytest.raises(BadInput, match=said):
-        curves.make(replace(plan, **settings))
+        curves.curves(replace(plan, **settings))
     assert not plan.out.exists()
     lines: list[str] = []
-    curves.check(replace(plan, together=True, say=lines.append, **settings))
+    curves.check_options(replace(plan, together=True, say=lines.append, **settings))
     assert said in lines[0]
 
 
@@ -144,7 +144,7 @@ def test_one_site_is_said_and_nothing_is_called_stratified(plan, tmp_path):
     table = plan.cohort.participants.assign(site="A")
     one = Cohort(np.asarray(plan.cohort.connectomes), table).save(tmp_path / "one")
     plan = replace(plan, cohort=one, only=("vanilla",))
-    table, text, figure = curves.make(plan)
+    table, text, figure = curves.curves(plan)
     assert set(table["sampling"]) == {"random"}
     assert "The cohort has one site, so there is nothing to stratify by" in text
     assert "stratified by site" not in text

@@ -10,8 +10,8 @@ import pytest
 
 from bnt.cohort._brain_networks import Networks
 from bnt.paper import _printed as printed
-from bnt.paper._figure3b import own_and_other
-from bnt.paper._parameters import count, number
+from bnt.paper._attention_figure import own_and_other
+from bnt.paper._cost import count_all, printed_count
 from bnt.paper._plan import PRESETS, Plan
 
 # docs/facts.md, Printed results: AUROC / accuracy / sensitivity / specificity, as one text a data set.
@@ -102,8 +102,13 @@ def test_table2_features_running_time_and_difference_are_the_papers_own_rows(tab
         assert tables[label] == [both(lambda d, r=r, t=table: [t[d][r]]) for r in table["ABIDE"]]
 
 
-def test_parameters_are_those_of_the_facts():
-    table = count().set_index("name")
+@pytest.fixture(scope="module")
+def counted():
+    return count_all().set_index("name")
+
+
+def test_parameters_are_those_of_the_facts(counted):
+    table = counted
     for name, (small, large) in COUNTS.items():
         assert (table.loc[name, "V200"], table.loc[name, "V360"]) == (small, large), name
     assert 554_654 <= table.loc["FBNetGen", "V200"] <= 554_694
@@ -114,13 +119,13 @@ def test_parameters_are_those_of_the_facts():
     assert table.loc["Graphormer", "V360"] == pytest.approx(1_650_602, rel=0.02)
 
 
-def test_counts_that_fit_round_to_what_is_printed():
-    table = count().set_index("name")
+def test_counts_that_fit_round_to_what_is_printed(counted):
+    table = counted
     for name in ("BrainGB (GAT)", "SAN", "BNT, K = 100"):
         for v in (200, 360):
             text = table.loc[name, f"printed_V{v}"]
             digits = len(re.match(r"\d+\.(\d+)M", text).group(1))
-            assert round(table.loc[name, f"V{v}"] / 1e6, digits) == pytest.approx(number(text) / 1e6)
+            assert round(table.loc[name, f"V{v}"] / 1e6, digits) == pytest.approx(printed_count(text) / 1e6)
 
 
 def test_attention_within_networks_is_told_from_attention_between_them():

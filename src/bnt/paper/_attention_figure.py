@@ -11,8 +11,9 @@ from bnt.cohort._brain_networks import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import mean_attention
 from bnt.explain._opening import part_rows
-from bnt.paper._plan import Plan, run_grid
-from bnt.paper._texts import circumstances, rows, skipped
+from bnt.paper._grid import run_grid
+from bnt.paper._output import circumstances, rows, skipped
+from bnt.paper._plan import Plan
 from bnt.plotting._style import canvas, styled
 from bnt.training._trained import TrainedRun
 
@@ -34,20 +35,20 @@ def networks_of(plan: Plan) -> Networks:
     return found or Networks((UNASSIGNED,), np.zeros(plan.cohort.n_rois, dtype=np.int64))
 
 
-def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+def figure3b(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Train, average attention over the test subjects of every split, and return table, Markdown and figure."""
-    outcome = run_grid(plan, [plan.variant(plan.model, plan.model)])
+    result = run_grid(plan, [plan.variant(plan.model, plan.model)])
     each = []
-    for name in outcome.runs.loc[outcome.runs["variant"] == plan.model, "run"]:
-        folder = outcome.folder / "runs" / name
+    for name in result.runs.loc[result.runs["variant"] == plan.model, "run"]:
+        folder = result.folder / "runs" / name
         tested = part_rows(folder, plan.cohort, "test")
         each.append(mean_attention(TrainedRun(folder), plan.cohort, tested).matrix(layer=0))
     if not each:  # the folder has runs of another --model only
-        raise BadInput(f"No run of {plan.model} in {outcome.folder} finished: {outcome.missing[plan.model]}.")
+        raise BadInput(f"No run of {plan.model} in {result.folder} finished: {result.missing[plan.model]}.")
     attention = np.mean(each, axis=0)  # (V, V)
     networks = networks_of(plan)
     table = block_table(attention, networks)
-    text = markdown(plan, attention, networks) + circumstances(plan, outcome, printed=False) + skipped(outcome)
+    text = markdown(plan, attention, networks) + circumstances(plan, result, printed=False) + skipped(result)
     return table, text, draw(attention, networks)
 
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from bnt.paper import _theorems as reg
 from bnt.paper import _theorems as t
-from bnt.paper._theory_page import PAGE
+from bnt.paper._theory_report import PAGE
 
 # docs/facts.md, Theory: K = V = 2, radii x angles 0, 1/21, 1/6, 1/3, 1/2, 2/3, 5/6, 1 (of pi).
 TABLE = np.array(
@@ -142,29 +141,29 @@ def test_no_random_set_with_non_negative_mean_cosine_beats_orthonormal(r):
 
 def test_printed_mean_of_inflation_factors_is_above_one_for_uncorrelated_variables():
     for r in (2, 5, 10):
-        design = reg.orthogonal_design(60, r, np.random.default_rng(r))
-        assert reg.printed_mean(reg.inflation_factors(design)) == pytest.approx(r / (r - 1))  # docs/facts.md, Theory
+        design = t.orthogonal_design(60, r, np.random.default_rng(r))
+        assert t.printed_mean(t.inflation_factors(design)) == pytest.approx(r / (r - 1))  # docs/facts.md, Theory
 
 
 def test_inflation_factors_are_those_of_regressing_each_column_on_the_others():
-    x = np.random.default_rng(0).standard_normal((80, 4)) @ reg.mixing(4, 0.6)
-    for p, factor in enumerate(reg.inflation_factors(x)):
-        _, r2, _ = reg.fit(np.delete(x, p, axis=1), x[:, p])
+    x = np.random.default_rng(0).standard_normal((80, 4)) @ t.mixing(4, 0.6)
+    for p, factor in enumerate(t.inflation_factors(x)):
+        _, r2, _ = t.fit(np.delete(x, p, axis=1), x[:, p])
         assert factor == pytest.approx(1 / (1 - r2))
 
 
 def test_inflation_leaves_the_fit_and_widens_the_coefficients():
-    same = reg.same_fit()
+    same = t.same_fit()
     assert same["vif_correlated"] > 10 * same["vif_orthogonal"]
     assert same["r2_correlated"] == pytest.approx(same["r2_orthogonal"], abs=1e-10)
     assert same["mse_correlated"] == pytest.approx(same["mse_orthogonal"], rel=1e-10)
-    wider = reg.coefficient_inflation()
+    wider = t.coefficient_inflation()
     assert wider["observed"] == pytest.approx(wider["factor"], rel=0.05)
 
 
 @pytest.mark.parametrize(("k", "v"), [(4, 20), (8, 8)])
 def test_orthonormal_centres_as_samples_have_no_inflation_factors(k, v):
-    facts = reg.centre_design(k, v)
+    facts = t.centre_design(k, v)
     assert facts["row_product"] < 1e-12
     assert facts["rank"] == k - 1
     assert not facts["defined"]

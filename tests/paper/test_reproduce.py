@@ -7,11 +7,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 import bnt
 from bnt.cli._main import main
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.paper._cost import exponent
+from bnt.paper._output import open_output
 from bnt.paper._plan import PRESETS, Plan
 from bnt.paper._reproduce import PARTS, reproduce
 from bnt.splits import read_splits
@@ -64,7 +67,8 @@ def check_files(files, what):
     facts = json.loads((files[0].parent / "reproduce.json").read_text())
     assert facts["what"] == what
     assert facts["recipe"]["epochs"] == 1
-    return pd.read_csv(files[0]), files[1].read_text()
+    table = pd.read_csv(files[0]) if files[0].read_text().strip() else pd.DataFrame()
+    return table, files[1].read_text()
 
 
 def test_table1_shows_printed_beside_ours_and_says_why_series_models_are_missing(plan):
@@ -152,7 +156,7 @@ def test_curves_score_the_test_part_every_epoch_and_are_not_trained_twice(plan):
     again = plan(only=("bnt",))
     reproduce("curves", again)
     assert len(again.lines) == 1  # no time is announced
-    with pytest.raises(BadInput, match="holds a curve of another configuration \\(its label is 'diagnosis', not 'sex'"):
+    with pytest.raises(BadInput, match="label is 'diagnosis', not 'sex'"):
         reproduce("curves", plan(only=("bnt",), label="sex"))
 
 
@@ -225,9 +229,9 @@ def test_another_reference_is_said_first(plan):
     assert "The difference to `svm`" in text
 
 
-@pytest.mark.parametrize("what", ["figure3a", "figure4", "runtime", "features"])
-def test_figures_are_made_where_four_heads_do_not_divide_the_rois(plan, odd, what):
-    made = plan(cohort=odd, clusters=(2,))
+@pytest.mark.parametrize(("what", "only"), [("figure3a", ("random-K2",)), ("runtime", ("bnt",))])
+def test_figures_are_made_where_four_heads_do_not_divide_the_rois(plan, odd, what, only):
+    made = plan(cohort=odd, clusters=(2,), only=only)
     check_files(reproduce(what, made), what)
     assert any(line.startswith("Changed: ") and "n_heads=2 in place of 4" in line for line in made.lines)
 
@@ -239,32 +243,24 @@ def test_runtime_measures_steps(plan):
 
 
 def test_complexity_measures_steps_at_each_number_of_rois(plan):
-    made = plan(only=("vanilla", "dgm", "fbnetgen"), sizes=(10, 14))
+    made = plan(only=("fbnetgen",), sizes=(14, 10))
     table, text = check_files(reproduce("complexity", made), "complexity")
-    assert table.groupby("model")["n_rois"].apply(list).tolist() == [[10, 14]] * 3
+    assert table["n_rois"].tolist() == [10, 14]
     assert (table[["step_seconds", "memory_mb"]] > 0).all(axis=None)
     assert "time grows as V to the" in text
-    assert "3 models at 2 numbers of ROIs (10, 14)" in made.lines[0]  # said before it is measured
+    assert "1 models at 2 numbers of ROIs (10, 14)" in made.lines[0]  # said before it is measured
 
 
 def test_the_exponent_is_that_of_the_largest_sizes():
-    from bnt.paper._complexity import exponent
-
     sizes = np.array([10, 50, 100, 200])
     seconds = np.where(sizes == 10, 7.0, 1e-6 * sizes**2.5)
     assert exponent(pd.DataFrame({"n_rois": sizes, "step_seconds": seconds})) == pytest.approx(2.5)
     assert np.isnan(exponent(pd.DataFrame({"n_rois": [50], "step_seconds": [1.0]})))
 
 
-def test_parameters_need_no_training(plan):
-    made = plan()
-    check_files(reproduce("parameters", made), "parameters")
-    assert not (made.out / "runs").exists()
-
-
 def test_a_folder_of_another_table_is_refused(plan):
-    reproduce("parameters", plan())
-    with pytest.raises(BadInput, match="holds 'parameters', not 'features'"):
+    open_output(plan().out, "parameters")
+    with pytest.raises(BadInput, match="'parameters'.*'features'"):
         reproduce("features", plan())
 
 
@@ -275,19 +271,23 @@ def without_label(cohort, tmp_path_factory):
 
 
 @pytest.mark.parametrize("what", ["parameters", "runtime", "theory"])
-def test_parts_that_predict_nothing_need_no_label(plan, without_label, monkeypatch, what):
-    from bnt.paper import _runtime as runtime
+def test_parts_that_predict_nothing_need_no_label_and_no_training(plan, without_label, monkeypatch, what):
+    from bnt.paper import _cost as cost
     from bnt.paper import _theory_report as theory_report
-    from bnt.paper._outputs import open_output
 
-    monkeypatch.setattr(runtime, "step_seconds", lambda *_, **__: 0.01)
+    monkeypatch.setattr(cost, "step_seconds", lambda *_, **__: 0.01)
+    monkeypatch.setattr(cost, "COUNTED", cost.COUNTED[:1])
     monkeypatch.setattr(theory_report, "expected_seconds", lambda: 240.0)
-    monkeypatch.setattr(theory_report, "write_theory", lambda folder: open_output(folder, "theory"))
+    monkeypatch.setattr(theory_report, "find", lambda: None)
+    for name in ("theory_table", "page", "draw_theory"):
+        made_up = {"theory_table": pd.DataFrame(), "page": "", "draw_theory": Figure()}[name]
+        monkeypatch.setattr(theory_report, name, lambda _, made_up=made_up: made_up)
     made = plan(cohort=without_label)
-    reproduce(what, made)
+    check_files(reproduce(what, made), what)
     facts = json.loads((made.out / "reproduce.json").read_text())
     assert facts["label"] is None
     assert len(facts["data_sha256"]) == 64
+    assert not (made.out / "runs").exists()
     assert made.lines or what == "parameters"  # what takes long says so first
     if what == "theory":
         assert "about 4 min at the speed just measured" in made.lines[0]
@@ -303,16 +303,16 @@ def test_a_label_that_is_not_there_is_said_before_anything_is_written(plan, with
 
 def test_unknown_names_are_refused_before_anything_is_written(plan):
     made = plan()
-    with pytest.raises(BadInput, match="no 'table9'"):
+    with pytest.raises(BadInput, match="table9"):
         reproduce("table9", made)
-    with pytest.raises(BadInput, match="None of mlp"):
+    with pytest.raises(BadInput, match="mlp"):
         reproduce("features", plan(only=("mlp",)))
     for what in ("runtime", "curves"):
-        with pytest.raises(BadInput, match="None of svm is part of this; there are san"):
+        with pytest.raises(BadInput, match="svm.*san"):
             reproduce(what, plan(only=("svm",)))
     with pytest.raises(BadInput, match="does not have two classes"):
         reproduce("table1", plan(label="age"))
-    with pytest.raises(BadInput, match="--only is about the rows of one table"):
+    with pytest.raises(BadInput, match="only chooses rows of one table"):
         reproduce("all", plan(only=("bnt",)))
     assert not made.out.exists()
 
@@ -346,3 +346,4 @@ def test_command_line_offers_every_part(cohort, tmp_path, capsys):
     assert main(["reproduce", "parameters", str(cohort.path), "--out", str(tmp_path / "p")]) == 0
     assert "3,980,890" in capsys.readouterr().out
     assert main(["reproduce", "features", str(cohort.path), "--out", str(tmp_path / "f"), "--splits", "0"]) == 2
+    assert "splits is 0" in capsys.readouterr().err

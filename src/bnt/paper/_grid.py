@@ -1,0 +1,193 @@
+"""A grid of variants and splits, run as a study: the results behind a table or figure of the paper."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from bnt.cohort._files import write_atomic
+from bnt.errors import BadInput
+from bnt.models import find_entry
+from bnt.paper._output import open_output
+from bnt.paper._plan import Plan, prepare
+from bnt.paper._printed import show
+from bnt.splits import Split
+from bnt.studies._job import Variant
+from bnt.studies._results import read_study, run_table, write_tables
+from bnt.studies._step_time import BEYOND_STEPS, epochs_in_words, most_epochs, most_steps, step_seconds
+from bnt.studies._study import Study
+from bnt.studies._wording import duration
+from bnt.training._recipe import Recipe
+
+
+@dataclass
+class GridResult:
+    """The results of a grid of runs.
+
+    Attributes
+    ----------
+    runs, summary : DataFrame
+        As :func:`bnt.studies._results.write_tables` returns them; empty where nothing finished.
+    missing : dict
+        Why a variant has no result: it was skipped, or all its runs failed.
+    failed : dict
+        Why a run of a variant that has others failed, by the run's name.
+    fitted : dict
+        Which defaults of a variant were changed to fit the cohort.
+    seconds : float
+    folder : path
+    comparisons : DataFrame
+    variants : list of Variant
+        All variants of the folder's study, those of earlier commands among them.
+    """
+
+    runs: pd.DataFrame
+    summary: pd.DataFrame
+    missing: dict[str, str]
+    seconds: float
+    folder: Path
+    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
+    variants: list[Variant] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    fitted: dict[str, str] = field(default_factory=dict)
+
+    def value(self, variant: str, metric: str = "auroc", scale: float = 100.0) -> tuple[float, float]:
+        """Return mean and SD over splits of a variant, NaN where there is none."""
+        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
+        if not len(found) or metric not in found:
+            return float("nan"), float("nan")
+        return scale * float(found[metric].iloc[0]), scale * float(found[f"{metric}_sd"].iloc[0])
+
+    def n_splits(self, variant: str, metric: str = "auroc") -> int:
+        """Return the number of splits behind a variant's mean."""
+        found = self.summary[self.summary["variant"] == variant] if len(self.summary) else self.summary
+        return int(found[f"{metric}_n"].iloc[0]) if len(found) and metric in found else 0
+
+    def shown(self, variant: str, metric: str = "auroc") -> str:
+        """Return mean ± SD in per cent as text, with the number of splits where others have more."""
+        text, n = show(self.value(variant, metric)), self.n_splits(variant, metric)
+        return f"{text} (n = {n})" if 0 < n < self.summary["n_splits"].max() else text
+
+
+def announce(plan: Plan, study: Study) -> None:
+    """Say how many runs there are and about how long they will take."""
+    todo = study.todo()
+    if not todo:
+        plan.say(f"All {len(study.jobs())} runs are done; their tables are made again.")
+        return
+    measured: dict[tuple[str, str], float] = {}
+    total, steps = 0.0, 0
+    networks = [job for job in todo if find_entry(job.variant.model).trains_in_epochs]
+    for job in networks:
+        kind = (job.variant.model, str(job.variant.options.get("readout", "")))
+        if kind not in measured:
+            measured[kind] = step_seconds(plan.cohort, job.variant, threads=plan.threads, device=plan.device)
+        n = most_steps(job.variant.recipe, len(job.split.train), len(job.split.validation))
+        steps += n
+        total += n * measured[kind] * BEYOND_STEPS
+    at_once = max(1, min(plan.jobs, len(todo)))
+    said = f"{len(todo)} of {len(study.jobs())} runs to do"
+    if networks:
+        epochs = epochs_in_words(most_epochs(job.variant.recipe, len(job.split.train)) for job in networks)
+        early = any(job.variant.recipe.patience for job in networks)
+        said += f" ({epochs} at most), {at_once} at a time: {steps:,} training steps, about "
+        said += f"{duration(total / at_once)} at the speed just measured"
+        said += ", less where training stops early" if early else ""
+    else:
+        said += f", {at_once} at a time"
+    classical = len(todo) - len(networks)
+    if classical:
+        said += f", and {classical}" if networks else ", all"
+        said += " of models without epochs (seconds to minutes each)"
+    plan.say(said + ".")
+
+
+def run_grid(
+    plan: Plan,
+    variants: Sequence[Variant],
+    splits: Sequence[Split] | None = None,
+    *,
+    reference: str | None = None,
+    folder: Path | None = None,
+    comparable: bool = True,
+) -> GridResult:
+    """Run variants on the plan's splits as a study, or complete it, and return its tables.
+
+    Parameters
+    ----------
+    plan : Plan
+    variants : sequence of Variant
+        Those that ``plan.only`` asks for are run.
+    splits : list of Split, optional
+        The plan's own without it.
+    reference : str, optional
+        The variant that the others are compared with.
+    folder : path, optional
+        The study's; the plan's own without it.
+    comparable : bool
+        Whether splits are repeats of each other. Where they are not, a mean or a test over them means nothing:
+        only ``runs.csv`` is written.
+    """
+    folder = folder or plan.out
+    plan.check_binary()
+    kept, missing, changed = prepare(plan, variants)
+    there = [v.name for v in kept]
+    if (folder / "study.json").is_file():
+        there += [v.name for v in variants_of(folder)]
+    if comparable and reference is not None and reference not in there:
+        plan.say(f"{reference}, which the others are compared with, is not run: differences are to {there[0]}.")
+    study = Study(
+        folder,
+        plan.cohort,
+        plan.label,
+        kept,
+        splits if splits is not None else plan.named_splits(),
+        seeds=plan.seeds,
+        protocol=plan.protocol,
+        threads=plan.threads,
+        device=plan.device,
+        command=plan.command,
+    )
+    for sentence in study.cautions:
+        plan.say(sentence)
+    announce(plan, study)
+    if plan.what:
+        open_output(plan.out, plan.what)
+    started = time.monotonic()
+    with plan.watch() if plan.watch is not None else nullcontext(None) as board:
+        failures = study.run(engine=plan.engine, n_processes=plan.jobs, address=plan.address, watch=board)
+    for name, reason in failures.items():
+        plan.say(f"failed: {name}: {reason}")
+    runs = run_table(folder)
+    if runs.empty:
+        raise BadInput(f"No run of {folder} finished: {next(iter(failures.values()), 'none was asked for')}")
+    done = runs["variant"].unique().tolist()
+    failed = {}
+    for name, reason in failures.items():
+        variant = name.partition("--")[0]
+        if variant in done:
+            failed[name] = reason.rstrip(".")
+        else:
+            missing.setdefault(variant, reason.rstrip("."))
+    summary = comparisons = pd.DataFrame()
+    if comparable:
+        if reference is not None and reference in there and reference not in done:
+            plan.say(f"{reference}, which the others are compared with, has no result: differences are to {done[0]}.")
+        runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
+    else:
+        write_atomic(folder / "runs.csv", runs.to_csv(index=False))
+        for name in ("summary.csv", "summary.md", "comparisons.csv"):
+            (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
+    seconds = time.monotonic() - started
+    return GridResult(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed, changed)
+
+
+def variants_of(folder: Path) -> list[Variant]:
+    """Return the variants of a study on disk, each with the recipe that it was trained by."""
+    found = read_study(folder)["variants"]
+    return [Variant(**{**one, "recipe": Recipe(**one["recipe"])}) for one in found]
