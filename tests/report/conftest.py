@@ -62,7 +62,7 @@ def study(cohort_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
     folder = tmp_path_factory.mktemp("study") / "study"
     models = ["--models", "bnt:n_clusters=2,n_heads=2,ffn=8,recipe.lr=0.001", "logistic"]
-    words = ["compare", str(cohort_folder), *models, "--splits", "3", "--change", "epochs=4", "ema=0.0"]
+    words = ["compare", str(cohort_folder), *models, "--splits", "3", "--change", "epochs=2", "ema=0.0"]
     assert main([*words, "--jobs", "1", "--permutations", "50", "--out", str(folder)]) == 0
     return folder
 
@@ -87,3 +87,15 @@ def explained_run(study: Path) -> Path:
     }
     (folder / "explain.json").write_text(json.dumps(notes))
     return run
+
+
+@pytest.fixture(scope="session")
+def pages(study: Path, explained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The page of the study and that of the explained run."""
+    from bnt.report import write_report
+
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "study": write_report(study, folder / "study.html"),
+        "run": write_report(explained_run, folder / "run.html"),
+    }

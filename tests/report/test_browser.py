@@ -15,8 +15,6 @@ import pandas as pd
 import pytest
 from chromium import Tab, browser, find_chromium
 
-from bnt.report._build import write_report
-
 pytestmark = pytest.mark.xdist_group("browser")
 
 
@@ -29,11 +27,6 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         pytest.skip("there is no chromium: apt-get install chromium")
     with browser(chromium, tmp_path_factory.mktemp("browser") / "profile") as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def pages(study: Path, explained_run: Path) -> dict[str, Path]:
-    return {"study": write_report(study), "run": write_report(explained_run)}
 
 
 @pytest.fixture(scope="module")

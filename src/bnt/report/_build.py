@@ -1,4 +1,4 @@
-"""From a run's or a study's folder to its page, once or as long as the study runs."""
+"""From the folder of a run or a study to its page, once or while the study runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import holder, write_atomic
 from bnt.errors import BadInput
+from bnt.report._render import render
+from bnt.report._run_page import run_page
+from bnt.report._study_page import planned_runs, study_page
+from bnt.studies._results import read_study
 
 LARGEST = 15_000_000  # bytes of a page
 
@@ -28,18 +32,13 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: 
     folder = Path(folder)
     target = Path(out) if out is not None else folder / "report.html"
     if (folder / "study.json").is_file():
-        from bnt.report._study_page import study_page
-
-        page = study_page(folder, refresh)
+        text = render("study.html", **study_page(folder, refresh))
     elif (folder / "config.toml").is_file():
-        from bnt.report._run_page import run_page
-
-        page = run_page(folder)
+        text = render("run.html", **run_page(folder))
     else:
-        raise BadInput(f"{folder} is neither a run nor a study: give a folder that bnt train or bnt compare made.")
-    text = page.html()
+        raise BadInput(f"{folder} is neither a run nor a study: give a folder made by bnt train or bnt compare.")
     if len(text.encode()) > LARGEST:
-        raise BadInput(f"The page of {folder} would have {len(text) / 1e6:.0f} MB: remove pictures from its explain/.")
+        raise BadInput(f"The page of {folder} would be {len(text) / 1e6:.0f} MB: remove pictures from explain/.")
     try:
         write_atomic(target, text)
     except OSError as error:
@@ -49,9 +48,6 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: 
 
 def state(folder: Path) -> tuple[int, int, int]:
     """Return how many runs of a study are finished, how many are planned, and how many bytes of epochs there are."""
-    from bnt.report._study_page import planned_runs
-    from bnt.studies._results import read_study
-
     planned = planned_runs(read_study(folder))
     done = sum((folder / "runs" / run / "DONE").is_file() for _, _, run in planned)
     lines = [folder / "runs" / run / "metrics.jsonl" for _, _, run in planned]
@@ -74,17 +70,15 @@ def watch_report(
     out : path, optional
         The file to write.
     every : float
-        Seconds between two looks. The page is written again only when something happened.
+        Seconds between two looks; the page is written again only when something has changed.
     say : callable
-        Told a line whenever a run finished.
+        Called with a line whenever a run has finished.
     """
     folder = Path(folder)
     if (folder / "config.toml").is_file() and not (folder / "study.json").is_file():
-        raise BadInput(f"{folder} is one run: --watch follows a study.")
+        raise BadInput(f"{folder} is one run: only a study can be watched.", "watch")
     if every <= 0:
-        raise BadInput(f"--every is {every:g}: give the seconds between two looks.")
-    from bnt.cohort._files import holder
-
+        raise BadInput(f"every is {every:g}: give a number of seconds above 0.", "every")
     last: tuple[int, int, int] | None = None
     waited = seen = False
     while True:
@@ -104,7 +98,7 @@ def watch_report(
         if now[0] == now[1]:
             return target
         if seen and not running:
-            say(f"The study has ended with {now[0]} of {now[1]} runs finished; its command goes on with the others.")
+            say(f"The study has ended with {now[0]} of {now[1]} runs finished; run its command again to resume.")
             return write_report(folder, out) if now[0] else target
         seen = seen or running
         time.sleep(every)

@@ -1,4 +1,4 @@
-"""How to make a run or a study again: the commands, and the table of splits they need."""
+"""How to repeat a run or a study: the commands, and the table of splits they need."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
 
 
 def split_table(folders: dict[str, Path]) -> str:
-    """Return who was in which part as the text of a table of splits; empty where no run says.
+    """Return the part of each subject as the text of a table of splits; empty where no run has one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What pages and figures are made of: tables computed from runs and studies."""
+"""What pages show and what they warn of: tables of runs and studies, the leak guard once more, caveats."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from bnt.splits import PARTS, find_leak, read_splits
 from bnt.training._metrics import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
+SMALL_TEST = 100
+FEW_SPLITS = 10
+UNSTABLE_SD = 0.05  # of an AUROC over splits: Hanley-McNeil gives 0.034 for 203 test subjects and 0.049 for 100
 
 
 @dataclass
-class Cohort:
+class CohortFacts:
     """What a page says of a cohort that is still where it was; empty where it is gone."""
 
     path: str
@@ -34,10 +37,19 @@ class Cohort:
         meaning = self.facts.get("levels", {}).get(label, {}).get(str(value), "")
         return f"{value} {meaning}".strip() if meaning and meaning != str(value) else str(value)
 
+    def described(self, path: str) -> str:
+        """Return the cohort's name and path."""
+        return " · ".join(str(x) for x in (self.facts.get("source", {}).get("name", ""), path) if x)
 
-def look_up_cohort(path: str) -> Cohort:
+    def connectomes(self, n_rois: int, kind: str) -> str:
+        """Return the number of ROIs, the atlas where it is known, and the kind of connectivity."""
+        atlas = self.facts.get("atlas")
+        return f"{n_rois} ROIs{f' of {atlas}' if atlas else ''}, {kind}"
+
+
+def look_up_cohort(path: str) -> CohortFacts:
     """Return the tables of a cohort without opening its arrays."""
-    folder, found = Path(path), Cohort(path)
+    folder, found = Path(path), CohortFacts(path)
     if not path or not (folder / "participants.tsv").is_file():
         return found
     found.participants = read_table(folder / "participants.tsv", ("participant_id", "site", "group", "scan"))
@@ -75,7 +87,7 @@ def per_site_table(predictions: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(["n", "site"], ascending=[False, True]).reset_index(drop=True)
 
 
-def class_counts(table: pd.DataFrame, by: str, cohort: Cohort, label: str) -> pd.DataFrame | None:
+def class_counts(table: pd.DataFrame, by: str, cohort: CohortFacts, label: str) -> pd.DataFrame | None:
     """Return subjects per row of ``by`` and class, with the classes' names and the total."""
     if label not in table or label == by or table[label].nunique() > MOST_COLUMNS:
         return None
@@ -84,7 +96,7 @@ def class_counts(table: pd.DataFrame, by: str, cohort: Cohort, label: str) -> pd
     return counts.assign(total=counts.sum(axis=1))
 
 
-def parts_by_class(folder: Path, cohort: Cohort, label: str) -> pd.DataFrame | None:
+def parts_by_class(folder: Path, cohort: CohortFacts, label: str) -> pd.DataFrame | None:
     """Return subjects per part and class of one run, where the cohort is still at hand."""
     people = cohort.participants
     if people is None or label not in people or not (folder / "splits.csv").is_file():
@@ -100,7 +112,7 @@ def parts_by_class(folder: Path, cohort: Cohort, label: str) -> pd.DataFrame | N
     return counts.assign(sites=sites).reindex(list(PARTS)).reset_index()
 
 
-def sites_by_class(cohort: Cohort, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
+def sites_by_class(cohort: CohortFacts, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
     """Return subjects per site and class, of everyone or of ``ids``."""
     people = cohort.participants
     if people is None or label not in people:
@@ -114,15 +126,21 @@ def sites_by_class(cohort: Cohort, label: str, ids: set[str] | None = None) -> p
     return pd.concat([counts, total]).rename_axis("site").reset_index()
 
 
-def leaks(folder: Path, cohort: Cohort) -> str | None:
+def leaks(folder: Path, cohort: CohortFacts) -> str | None:
     """Return a leak between the parts of a run in words, an empty text where there is none, None if unknown.
 
-    Checked again from the lists on disk: a subject, a group or a scan on two sides.
+    Checked again from the files on disk: a subject, a group or a scan on two sides.
     """
     file = folder / "splits.csv"
     if cohort.participants is None or not file.is_file():
         return None
     return find_leak(read_splits(file)[0], cohort.participants).rstrip(".")
+
+
+def guard_text(leak: str | None) -> str:
+    """Return the leak guard's finding in a few words; see :func:`leaks`."""
+    guard = {None: "passed before training", "": "no subject, group or scan on two sides (checked again)"}
+    return guard.get(leak, "LEAK")
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
@@ -153,3 +171,71 @@ def curve_table(folder: Path, planned: list[tuple[str, str]]) -> pd.DataFrame:
         if line.get("val_score") is not None
     ]
     return pd.DataFrame(rows, columns=["variant", "run", *columns])
+
+
+# -- caveats ---------------------------------------------------------------------------------------
+
+
+def _protocol_caveats(protocol: str) -> list[str]:
+    """Return what is wrong with a protocol that we offer only to repeat published numbers."""
+    if protocol.startswith("released"):
+        return [
+            "Protocol `released` repeats the authors' splitter: the training part never changes, and the part called "
+            "validation is larger than the test part. Compare its numbers with the paper's only."
+        ]
+    return []
+
+
+def _leak_caveats(leak: str | None) -> list[str]:
+    """Return the leak guard's finding where it is bad news."""
+    if leak is None:
+        return ["The cohort has moved: the leak guard passed before training and could not be repeated for this page."]
+    return [f"LEAK: {leak}. Do not use the scores of this split."] if leak else []
+
+
+def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: bool, chosen: bool) -> list[str]:
+    """Return the caveats of one run; ``chosen`` says whether its epoch was chosen on the validation part."""
+    found = _leak_caveats(leak)
+    n_test = report["n"]["test"]
+    if not in_study:
+        found.append(
+            "One split: another split of these subjects changes an AUROC by 3 to 5 points; use bnt compare for a claim."
+        )
+    if n_test < SMALL_TEST:
+        found.append(f"The test part has {n_test} subjects: the interval is wide, and matters more than the number.")
+    test = report["test"]
+    low, high = test.get("auroc_ci", (np.nan, np.nan))
+    if low <= 0.5 <= high:
+        found.append("The interval of the AUROC includes 0.5: this run is not distinguishable from guessing.")
+    low, high = test.get("r_ci", (np.nan, np.nan))
+    if low <= 0 <= high:
+        found.append("The interval of r includes 0: this run is not distinguishable from guessing.")
+    score = "auroc" if "auroc" in test else "r"
+    if chosen and report["validation"].get(score, 0) - test[score] > 0.1 and not report["refit_on_validation"]:
+        found.append(
+            f"The validation score ({report['validation'][score]:.3f}) is far above the test score: choosing the epoch "
+            "overfitted the validation part."
+        )
+    return found + _protocol_caveats(split)
+
+
+def study_caveats(study: dict[str, Any], runs: pd.DataFrame, planned: int, leak: str | None) -> list[str]:
+    """Return the caveats of a study."""
+    found = _leak_caveats(leak) + _protocol_caveats(study["protocol"])
+    if len(runs) < planned:
+        found.append(f"{len(runs)} of {planned} runs are finished: the tables show those.")
+    if len(study["splits"]) < FEW_SPLITS:
+        found.append(f"{len(study['splits'])} splits: differences of a few points can be chance; use 20.")
+    if runs.empty:
+        return found
+    if runs["n_test"].min() < SMALL_TEST:
+        found.append(
+            f"The test parts have {runs['n_test'].min()} subjects: single scores are uncertain by many points."
+        )
+    if "auroc" in runs:
+        spread = runs.groupby("variant", sort=False)["auroc"].std()
+        shaky = spread[spread > UNSTABLE_SD]
+        if len(shaky):
+            names = ", ".join(f"{name} (SD {sd:.3f})" for name, sd in shaky.items())
+            found.append(f"Unstable over splits: {names}. One split of such a model tells little.")
+    return found

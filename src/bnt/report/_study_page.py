@@ -1,4 +1,4 @@
-"""The page of a study: finished or still running."""
+"""What the page of a study shows, finished or still running; ``templates/study.html`` has its words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.plotting import _charts as figures
+from bnt.plotting import _charts as charts
 from bnt.plotting._charts import shown_name
-from bnt.report import _caveats as cautions
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
-from bnt.report._page import Page
+from bnt.report._render import Chart
 from bnt.studies._results import (
     comparison_table,
     notes,
@@ -26,10 +25,21 @@ from bnt.studies._results import (
     summary_table,
 )
 from bnt.studies._study import folder_name
+from bnt.studies._wording import p_value
 from bnt.training._config import RunConfig, read_config
 
 Planned = list[tuple[str, str, str]]  # variant, split, run
 MOST_LINES = 8  # models in one figure before it cannot be read
+COMPARISON_COLUMNS = {
+    "variant": "model",
+    "difference": "difference",
+    "low": "95 % from",
+    "high": "to",
+    "p_corrected_holm": "p (corrected, Holm)",
+    "p_permutation_holm": "p (permutation, Holm)",
+    "p_delong_holm": "p (DeLong, Holm)",
+    "p_plain": "p (plain t-test)",
+}
 
 
 def planned_runs(study: dict[str, Any]) -> Planned:
@@ -57,8 +67,8 @@ def stored_tables(folder: Path, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.Da
     return summary_table(runs), comparison_table(folder, runs, chosen)
 
 
-def study_page(folder: Path, refresh: int = 0) -> Page:
-    """Return the page of a study.
+def study_page(folder: Path, refresh: int = 0) -> dict[str, Any]:
+    """Return the values of ``study.html``.
 
     Parameters
     ----------
@@ -70,30 +80,39 @@ def study_page(folder: Path, refresh: int = 0) -> Page:
     planned = planned_runs(study)
     runs = run_table(folder)
     if runs.empty and not refresh:
-        raise BadInput(f"{folder} has no finished run yet: pass --watch to follow it.")
+        raise BadInput(f"{folder} has no finished run yet: follow it with bnt report --watch.")
     cohort = evidence.look_up_cohort(study["cohort"])
     leak = study_leak(folder, planned, cohort)
-    live = refresh if len(runs) < len(planned) else 0
     models = len(study["variants"])
-    title = f"{counted(models, 'model')} predict{'s' if models == 1 else ''} {study['label']}"
-    if runs.empty:
-        page = Page(title, f"None of {len(planned)} runs is finished yet.", live)
-    else:
-        summary, comparisons = stored_tables(folder, runs)
-        page = Page(title, lead(summary, comparisons, score_name(runs)), live)
-    page.warnings(cautions.of_study(study, runs, len(planned), leak))
-    page.notice(cautions.NOT_A_DEVICE)
-    glance(page, study, cohort, leak)
+    page: dict[str, Any] = {
+        "title": f"{counted(models, 'model')} predict{'s' if models == 1 else ''} {study['label']}",
+        "lead": f"None of {len(planned)} runs is finished yet.",
+        "caveats": evidence.study_caveats(study, runs, len(planned), leak),
+        "refresh": refresh if len(runs) < len(planned) else 0,
+        "label": study["label"],
+        "overview": overview(study, cohort, leak),
+        "sites_by_class": evidence.sites_by_class(cohort, study["label"]),
+        "metric": "",
+        "result": None,
+        "subjects": None,
+        "cost": None,
+        "training": progress(folder, planned, runs),
+    }
+    comparisons = pd.DataFrame()
     if not runs.empty:
-        result(page, folder, runs, summary, comparisons)
-        subjects(page, folder, runs, summary)
-        cost(page, summary, score_name(runs))
-    progress(page, folder, planned, runs)
-    again(page, folder, study, planned, comparisons if not runs.empty else pd.DataFrame())
-    return page
+        metric = score_name(runs)
+        summary, comparisons = stored_tables(folder, runs)
+        page |= {
+            "lead": lead(summary, comparisons, metric),
+            "metric": shown_name(metric),
+            "result": scores(runs, summary, comparisons, metric),
+            "subjects": subjects(folder, runs, summary),
+            "cost": cost(summary, metric),
+        }
+    return page | reproducibility(folder, study, planned, comparisons)
 
 
-def study_leak(folder: Path, planned: Planned, cohort: evidence.Cohort) -> str | None:
+def study_leak(folder: Path, planned: Planned, cohort: evidence.CohortFacts) -> str | None:
     """Return the leak guard's finding over the splits of a study, each checked once."""
     found: str | None = None
     for split in dict.fromkeys(s for _, s, _ in planned):
@@ -108,11 +127,6 @@ def study_leak(folder: Path, planned: Planned, cohort: evidence.Cohort) -> str |
 def counted(n: int, what: str) -> str:
     """Return a number of things in words."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def p_text(p: float) -> str:
-    """Return a p-value as papers print it."""
-    return "" if not np.isfinite(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
@@ -144,86 +158,49 @@ def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
     return text + f", {why}: nothing can be said about chance."
 
 
-def glance(page: Page, study: dict[str, Any], cohort: evidence.Cohort, leak: str | None) -> None:
-    """Say what was done with whom."""
-    page.heading("At a glance")
+def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | None) -> list[tuple[str, str]]:
+    """Return what was done with whom, as names and values."""
     sizes = sorted({tuple(s) for s in study["split_sizes"]})
     parts = f"{sizes[0][0]:,} training, {sizes[0][1]:,} validation, {sizes[0][2]:,} test"
-    guard = {None: "passed before training", "": "no subject, group or scan on two sides (checked again)"}
-    facts = cohort.facts
-    page.facts(
-        [
-            ("Cohort", " · ".join(str(x) for x in (facts.get("source", {}).get("name", ""), study["cohort"]) if x)),
-            ("Subjects", f"{study['n_subjects']:,}"),
-            (
-                "Brain",
-                f"{study['n_rois']} ROIs{' of ' + facts['atlas'] if facts.get('atlas') else ''}, {study['kind']}",
-            ),
-            (
-                "Protocol",
-                f"{study['protocol']}: {counted(len(study['splits']), 'split')}, "
-                f"{counted(len(study['seeds']), 'seed')}",
-            ),
-            ("Each split", parts + (" (sizes differ)" if len(sizes) > 1 else "") + "; the test part is scored once"),
-            ("Leak guard", guard.get(leak, "LEAK")),
-        ]
-    )
-    sites = evidence.sites_by_class(cohort, study["label"])
-    if sites is not None:
-        page.table(sites, f"Subjects by site and {study['label']}.", "cohort")
+    splits, seeds = counted(len(study["splits"]), "split"), counted(len(study["seeds"]), "seed")
+    return [
+        ("Cohort", cohort.described(study["cohort"])),
+        ("Subjects", f"{study['n_subjects']:,}"),
+        ("Connectomes", cohort.connectomes(study["n_rois"], study["kind"])),
+        ("Protocol", f"{study['protocol']}: {splits}, {seeds}"),
+        ("Each split", parts + (" (sizes differ)" if len(sizes) > 1 else "") + "; the test part is scored once"),
+        ("Leak guard", evidence.guard_text(leak)),
+    ]
 
 
-def result(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame, comparisons: pd.DataFrame) -> None:
-    """Show scores over splits, and paired differences."""
-    metric = score_name(runs)
+def scores(runs: pd.DataFrame, summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Return scores over splits, and paired differences where there is more than one model."""
     shown = shown_name(metric)
-    page.heading("Result")
     columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity", "brier", "r", "mse") if c in summary]
     compact = pd.DataFrame({"model": summary["variant"]})
     for column in columns:
         compact[shown_name(column)] = [mean_sd(row, column) for _, row in summary.iterrows()]
     if "p_chance" in summary:
-        compact["p against chance"] = [p_text(p) for p in summary["p_chance"]]
-    page.table(compact, "Mean ± SD of the test metrics over the splits.", "summary", summary)
-    for sentence in notes(runs, comparisons):
-        page.paragraph(sentence)
-    scores = per_split(runs, metric)
-    page.figure(
-        figures.paired_plot(scores, shown),
-        f"Test {shown} of each split: one row a model, dots of one split joined by a line, the bar is the mean. "
-        "Splits differ in difficulty, so only differences within a split count.",
-        scores.reset_index(),
-        "paired",
-    )
-    if not len(comparisons):
-        return
-    page.figure(
-        figures.forest_plot(comparisons, shown),
-        f"Paired differences from {comparisons['reference'].iloc[0]} with 95 % intervals by the corrected t-test of "
-        "Nadeau and Bengio. Left of the dotted line a model is worse; an interval across it can be chance.",
-        comparisons,
-        "differences",
-    )
-    names = {
-        "variant": "model",
-        "difference": "difference",
-        "low": "95 % from",
-        "high": "to",
-        "p_corrected_holm": "p (corrected, Holm)",
-        "p_permutation_holm": "p (permutation, Holm)",
-        "p_delong_holm": "p (DeLong, Holm)",
-        "p_plain": "p (plain t-test)",
+        compact["p against chance"] = [p_value(p) for p in summary["p_chance"]]
+    by_split = per_split(runs, metric)
+    found: dict[str, Any] = {
+        "summary": compact,
+        "summary_full": summary,
+        "notes": notes(runs, comparisons),
+        "paired": Chart(charts.paired_plot(by_split, shown), by_split.reset_index()),
+        "comparisons": None,
     }
-    table = comparisons[[c for c in names if c in comparisons]].copy()
+    if not len(comparisons):
+        return found
+    table = comparisons[[c for c in COMPARISON_COLUMNS if c in comparisons]].copy()
     for column in [c for c in table.columns if str(c).startswith("p_")]:
-        table[column] = [p_text(p) for p in table[column]]
-    page.table(
-        table.rename(columns=names),
-        "The same differences as numbers. The plain t-test, which the paper used, takes overlapping splits as "
-        "independent and finds too much.",
-        "comparisons",
-        comparisons,
-    )
+        table[column] = [p_value(p) for p in table[column]]
+    return found | {
+        "reference": comparisons["reference"].iloc[0],
+        "forest": Chart(charts.forest_plot(comparisons, shown), comparisons),
+        "comparisons": table.rename(columns=COMPARISON_COLUMNS),
+        "comparisons_full": comparisons,
+    }
 
 
 def mean_sd(row: pd.Series, column: str) -> str:
@@ -242,8 +219,8 @@ def chosen_models(summary: pd.DataFrame, most: int) -> list[str]:
     return [v for v in summary["variant"] if v == summary["variant"].iloc[0] or v in best]
 
 
-def subjects(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame) -> None:
-    """Show what the subjects' averaged predictions say: ROC, calibration, sites."""
+def subjects(folder: Path, runs: pd.DataFrame, summary: pd.DataFrame) -> dict[str, Any] | None:
+    """Return ROC, calibration and sites of the subjects' averaged predictions; None where classes are not two."""
     pooled, tables = {}, {}
     for variant in chosen_models(summary, MOST_LINES):
         predictions = pooled_predictions(folder, runs, variant)
@@ -252,46 +229,29 @@ def subjects(page: Page, folder: Path, runs: pd.DataFrame, summary: pd.DataFrame
             pooled[variant] = found
             tables[variant] = evidence.per_site_table(predictions)
     if not pooled:
-        return
+        return None
     order = summary["variant"].tolist()
-    page.heading("Subjects and sites")
     data = pd.concat(
         [pd.DataFrame({"model": k, "positive": p.astype(int), "probability": q}) for k, (p, q) in pooled.items()]
     )
     few = chosen_models(summary[summary["variant"].isin(list(pooled))], 3)
-    some = "" if len(pooled) == len(summary) else f" The first model and the {len(pooled) - 1} best others are drawn."
-    page.pair(
-        [
-            (
-                figures.roc_curves(pooled, order=order),
-                "ROC curves of all test subjects; one tested in several splits counts once, with its mean "
-                f"probability. The dotted line is chance.{some}",
-                data,
-                "roc",
-            ),
-            (
-                figures.calibration_curves({name: pooled[name] for name in few}, order=order),
-                "Calibration of the same predictions: on the dotted line, a probability means what it says. Bars are "
-                "95 % intervals.",
-                data[data["model"].isin(few)],
-                "calibration",
-            ),
-        ]
-    )
-    shown = {name: tables[name] for name in few if len(tables[name]) > 1}
-    if shown:
-        page.figure(
-            figures.per_site_plot(shown, order=order),
-            "AUROC by site (test subjects in brackets) with 95 % intervals; few subjects make wide ones. Sites with "
-            "one class only are left out; the dotted line is chance.",
-            pd.concat([table.assign(model=name) for name, table in tables.items()]),
-            "sites",
-        )
+    calibrated = charts.calibration_curves({name: pooled[name] for name in few}, order=order)
+    by_site = {name: tables[name] for name in few if len(tables[name]) > 1}
+    sites = None
+    if by_site:
+        every = pd.concat([table.assign(model=name) for name, table in tables.items()])
+        sites = Chart(charts.per_site_plot(by_site, order=order), every)
+    return {
+        "n_models": len(pooled),
+        "left_out": len(summary) - len(pooled),
+        "roc": Chart(charts.roc_curves(pooled, order=order), data),
+        "calibration": Chart(calibrated, data[data["model"].isin(few)]),
+        "sites": sites,
+    }
 
 
-def cost(page: Page, summary: pd.DataFrame, metric: str) -> None:
-    """Show what a run cost."""
-    page.heading("Parameters and time")
+def cost(summary: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Return what one run cost, and a chart where there is more than one model."""
     table = pd.DataFrame(
         {
             "model": summary["variant"],
@@ -300,19 +260,13 @@ def cost(page: Page, summary: pd.DataFrame, metric: str) -> None:
             "memory (MB)": summary["peak_memory_mb"].round().astype(int),
         }
     )
-    page.table(table, "What one run cost: parameters, processor time, and memory at the most.", "cost")
-    if len(summary) > 1:
-        columns = ["variant", "n_parameters", "cpu_seconds", "peak_memory_mb", metric]
-        page.figure(
-            figures.cost_plot(summary, metric),
-            f"Mean test {shown_name(metric)} over the processor time of one run (logarithmic): up and left is better.",
-            summary[columns],
-            "cost-figure",
-        )
+    columns = ["variant", "n_parameters", "cpu_seconds", "peak_memory_mb", metric]
+    chart = Chart(charts.cost_plot(summary, metric), summary[columns]) if len(summary) > 1 else None
+    return {"table": table, "chart": chart}
 
 
-def progress(page: Page, folder: Path, planned: Planned, runs: pd.DataFrame) -> None:
-    """Show the epochs of all runs, those still running, and those that failed."""
+def progress(folder: Path, planned: Planned, runs: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the epochs of all runs, those still running, and those that failed; None where there are none."""
     curves = evidence.curve_table(folder, [(variant, run) for variant, _, run in planned])
     failed = folder / "failures.csv"
     done = set() if runs.empty else set(runs["run"])
@@ -322,24 +276,17 @@ def progress(page: Page, folder: Path, planned: Planned, runs: pd.DataFrame) -> 
         if run not in done and (lines := evidence.read_lines(folder / "runs" / run))
     ]
     if curves.empty and not begun and not failed.is_file():
-        return
-    page.heading("Training")
-    if begun:
-        page.table(pd.DataFrame(begun), "Runs that are not finished, and how far they are.", "running")
-    if failed.is_file() and len(done) < len(planned):
-        page.table(pd.read_csv(failed), "Runs that failed, and why.", "failures")
-    if not curves.empty:
-        score = "validation AUROC" if runs.empty or "auroc" in runs else "validation squared error"
-        page.figure(
-            figures.validation_curves(curves, score),
-            "Score of the validation part by epoch, one line per run and member. Linear models have no epochs.",
-            curves,
-            "curves",
-        )
+        return None
+    score = "validation AUROC" if runs.empty or "auroc" in runs else "validation squared error"
+    return {
+        "running": pd.DataFrame(begun) if begun else None,
+        "failed": pd.read_csv(failed) if failed.is_file() and len(done) < len(planned) else None,
+        "curves": None if curves.empty else Chart(charts.validation_curves(curves, score), curves),
+    }
 
 
-def again(page: Page, folder: Path, study: dict[str, Any], planned: Planned, comparisons: pd.DataFrame) -> None:
-    """Say how to repeat the study."""
+def reproducibility(folder: Path, study: dict[str, Any], planned: Planned, comparisons: pd.DataFrame) -> dict[str, Any]:
+    """Return how to repeat the study."""
     config: RunConfig | None = None
     first: dict[str, Path] = {}
     for _, split, run in planned:
@@ -347,21 +294,12 @@ def again(page: Page, folder: Path, study: dict[str, Any], planned: Planned, com
         if (path / "config.toml").is_file():
             config = config or read_config(path)
             first.setdefault(split, path)
-    page.heading("How to make it again")
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
-    page.paragraph("The same command goes on with an unfinished study, and ends at the same numbers.")
     typed = study.get("commands", [])
-    if all(command.startswith("bnt compare ") for command in typed):
-        page.code(commands.compare_command(study, config, reference))
-        if typed:
-            page.paragraph("As it was typed:")
-    if typed:
-        page.code("\n".join(typed))
-    table = commands.split_table(first)
-    if table:
-        page.file(
-            table,
-            "splits.csv",
-            "Who was in which part; --protocol takes this table as well:",
-        )
-    page.file((folder / "study.json").read_text(), "study.json", "Every setting of the study:", "application/json")
+    compared = all(command.startswith("bnt compare ") for command in typed)
+    return {
+        "command": commands.compare_command(study, config, reference) if compared else "",
+        "typed": "\n".join(typed),
+        "splits": commands.split_table(first) or None,
+        "settings": (folder / "study.json").read_text(),
+    }

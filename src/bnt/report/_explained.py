@@ -28,7 +28,7 @@ KNOWN: dict[str, tuple[str, str | None]] = {
         None,
     ),
     "clusters": ("Soft assignment of each ROI to OCRead's clusters, by class.", None),
-    "edges": ("One number a connection; networks are framed.", None),
+    "edges": ("One number per connection; networks are framed.", None),
     "edges_by_network": ("The same averaged over pairs of networks.", None),
     "connectome": ("The strongest connections in a glass brain.", "edges.csv"),
 }
@@ -151,33 +151,25 @@ def doubts(notes: dict[str, Any]) -> list[str]:
     return said
 
 
-def signs(notes: dict[str, Any], negative: str = "blue") -> str:
-    """Return what the colours of an edge map mean for the target it explains: a class, or a score.
-
-    Parameters
-    ----------
-    notes : dict
-        ``explain.json``; its target is ``label = class``, or the label alone of a score.
-    negative : str
-        The colour of negative edges; positive ones are orange.
-    """
+def signs(notes: dict[str, Any]) -> str:
+    """Return what the colours of an edge map mean for its target: ``label = class``, or the label of a score."""
     method, target = _method(notes), str(_part(notes, "edges").get("target", ""))
     if method not in MAPS or not target:
-        return f"Orange is positive, {negative} negative."
+        return "Orange is positive, blue negative."
     is_class = " = " in target
     if method == "pattern":
         where = f"decides for {target}" if is_class else f"predicts a higher {target}"
-        return f"Orange connections are stronger where the model {where}, {negative} ones weaker."
+        return f"Orange connections are stronger where the model {where}, the others weaker."
     if is_class:
-        return f"Where stronger, orange connections speak for {target}, {negative} ones against it."
-    return f"Where stronger, orange connections raise the predicted {target}, {negative} ones lower it."
+        return f"Where stronger, orange connections speak for {target}, the others against it."
+    return f"Where stronger, orange connections raise the predicted {target}, the others lower it."
 
 
 def captions(notes: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     """Return captions and tables of the known pictures; those of edges follow the method and the target."""
     if _method(notes) not in MAPS:
         return KNOWN
-    colours, data = signs(notes, "purple"), KNOWN["connectome"][1]
+    colours, data = signs(notes), KNOWN["connectome"][1]
     matrix, strongest = MAPS[_method(notes)]
     return KNOWN | {
         "edges": (f"{matrix}; networks are framed. {colours}", None),

@@ -1,0 +1,121 @@
+"""Templates to one self-contained HTML page: text, tables, figures as SVG and their data as downloads inside the page.
+
+The page has no script of its own and loads nothing: it opens from disk, prints, and works without a network. Every
+value is escaped by Jinja2; what is already HTML (figures) is marked as such here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from bnt.plotting._style import inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Chart(NamedTuple):
+    """A figure, and the table it was drawn from."""
+
+    figure: Figure
+    data: pd.DataFrame
+
+
+class Contents:
+    """What a page counts while it is rendered: sections for its contents, numbers of figures and tables."""
+
+    def __init__(self) -> None:
+        self.sections: list[tuple[str, str]] = []
+        self._counts: dict[str, int] = {}
+
+    def section(self, heading: str) -> str:
+        """List a section; return its anchor."""
+        anchor = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
+        self.sections.append((anchor, heading))
+        return anchor
+
+    def number(self, kind: str) -> int:
+        """Return the next number of a figure or table."""
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        return self._counts[kind]
+
+
+def cell(value: Any) -> str:
+    """Return one value as a table shows it: thousands with commas, three decimals, nothing where there is nothing."""
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
+    if isinstance(value, float | np.floating):
+        value = float(value)
+        if np.isnan(value):
+            return ""
+        if np.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        if value == int(value) and abs(value) >= 100:
+            return f"{int(value):,}"
+        if 0 < abs(value) < 0.0005:
+            return f"{value:.0e}"
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return f"{value:,}"
+    return Markup(re.sub(r"(?<=[,:])(?=\S)", "<wbr>", str(escape(str(value)))))  # where a long name may be broken
+
+
+def alignment(table: pd.DataFrame) -> list[str]:
+    """Return the class of each column: words stand left, numbers (as text too) right."""
+    return ["" if _is_number(table.iloc[:, i]) else "word" for i in range(table.shape[1])]
+
+
+def _is_number(column: pd.Series) -> bool:
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return True
+    texts = [str(v) for v in column if isinstance(v, str) and v]
+    return bool(texts) and all(re.match(r"[<+−-]?\s?[\d.]", t) for t in texts)
+
+
+def csv(table: pd.DataFrame | str) -> str:
+    """Return a table as CSV text; text is taken as it is."""
+    return table if isinstance(table, str) else table.to_csv(index=False, lineterminator="\n")
+
+
+def in_base64(content: str | bytes) -> str:
+    """Return a file's contents for a data URL."""
+    return base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
+
+
+def svg(figure: Figure, name: str, caption: str) -> Markup:
+    """Return a figure as SVG for the page; the caption is its description."""
+    return Markup(inline_svg(figure, name, str(escape(caption))))
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates with the filters they use."""
+    made = Environment(
+        loader=PackageLoader("bnt.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"cell": cell, "alignment": alignment, "csv": csv, "base64": in_base64, "svg": svg}
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page.
+
+    Parameters
+    ----------
+    template : {"run.html", "study.html"}
+    **values
+        What it shows; a value that the template uses and that is not given is an error.
+    """
+    return environment().get_template(template).render(contents=Contents(), **values)
