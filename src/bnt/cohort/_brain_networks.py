@@ -37,6 +37,15 @@ class Networks:
         In the order of all tables and figures; ROIs without a network are ``Unassigned``, last.
     codes : array of int, (V,)
         Position in ``names`` of each ROI's network.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.explain import Networks
+    >>> networks = Networks.of(cohort)
+    >>> networks.codes.shape
+    (20,)
     """
 
     names: tuple[str, ...]

@@ -69,6 +69,18 @@ class CohortWriter:
     dtype : {"float32", "float16"}
     overwrite : bool
         Replace a cohort that is there already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from bnt.cohort import CohortWriter, load_cohort
+    >>> with CohortWriter("written", n_rois=4, overwrite=True) as writer:
+    ...     writer.append(np.zeros((2, 6)))
+    ...     writer.append(np.ones((1, 6)))
+    ...     writer.finish(pd.DataFrame({"participant_id": ["a", "b", "c"]}))
+    >>> load_cohort("written").connectomes.shape
+    (3, 6)
     """
 
     def __init__(self, path: str | Path, n_rois: int, *, dtype: str = "float32", overwrite: bool = False) -> None:
@@ -225,6 +237,13 @@ def load_cohort(path: str | Path) -> Cohort:
     Returns
     -------
     Cohort
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")  # a folder made by bnt simulate cohort
+    >>> cohort.connectomes.shape
+    (40, 190)
     """
     path = Path(path)
     manifest_file = path / "cohort.json"

@@ -84,13 +84,29 @@ def flat_symmetric(matrices: np.ndarray, name: str) -> np.ndarray:
 
 
 def flat(matrices: np.ndarray) -> np.ndarray:
-    """Return the off-diagonal entries: (..., V, V) -> (..., V(V-1)/2)."""
+    """Return the off-diagonal entries: (..., V, V) -> (..., V(V-1)/2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.cohort import flat
+    >>> flat(np.array([[1.0, 0.2, 0.3], [0.2, 1.0, 0.4], [0.3, 0.4, 1.0]])).tolist()
+    [0.2, 0.3, 0.4]
+    """
     low, high = endpoints(matrices.shape[-1])
     return matrices[..., high, low]
 
 
 def square(edges: np.ndarray, diagonal: float = 1.0) -> np.ndarray:
-    """Return symmetric matrices: (..., V(V-1)/2) -> (..., V, V), ``diagonal`` on the diagonal."""
+    """Return symmetric matrices: (..., V(V-1)/2) -> (..., V, V), ``diagonal`` on the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.cohort import square
+    >>> square(np.array([0.2, 0.3, 0.4])).tolist()
+    [[1.0, 0.2, 0.3], [0.2, 1.0, 0.4], [0.3, 0.4, 1.0]]
+    """
     v = n_rois_of(edges.shape[-1])
     full = np.take(edges, _position(v), axis=-1)
     full[..., np.arange(v), np.arange(v)] = diagonal

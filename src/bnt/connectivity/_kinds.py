@@ -28,6 +28,12 @@ class Kind:
     partial : bool
         Whether the correlations are partial ones.
     description : str
+
+    Examples
+    --------
+    >>> from bnt.connectivity import KINDS
+    >>> KINDS["pearson"].diagonal
+    1.0
     """
 
     name: str
@@ -57,6 +63,12 @@ def kind_of(name: str) -> Kind:
     ----------
     name : str
         For example ``"pearson"`` or ``"partial"``; the names of bnt 0.1.0, ``paper`` and ``released``, are read too.
+
+    Examples
+    --------
+    >>> from bnt.connectivity import kind_of
+    >>> kind_of("paper").name  # the name of version 0.1.0
+    'pearson'
     """
     kind = KINDS.get(canonical_kind(str(name)))
     if kind is None:

@@ -43,6 +43,14 @@ def covariances(
     -------
     array, (n, V, V)
         The unit is that of the series. Regions without a signal have covariance 0 with all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.connectivity import covariances
+    >>> series = np.random.default_rng(0).normal(size=(2, 50, 4))  # subjects x volumes x ROIs
+    >>> covariances(list(series)).shape
+    (2, 4, 4)
     """
     n_rois = check_series(series)
     out = np.empty((len(series), n_rois, n_rois), dtype=dtype)

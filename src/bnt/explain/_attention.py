@@ -79,6 +79,16 @@ def mean_attention(
     Notes
     -----
     Heads have no common order over members: with several members, the mean over heads is what means something.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import mean_attention
+    >>> mean_attention(trained, cohort).matrix(layer=0).shape
+    (20, 20)
     """
     rows = np.arange(len(cohort)) if rows is None else np.asarray(rows)
     if not len(rows):
@@ -106,7 +116,17 @@ def mean_attention(
 
 
 def attention_by_network(attention: MeanAttention, networks: Networks) -> pd.DataFrame:
-    """Return the mean attention from each network to each, one row a pair; an ROI's own is left out."""
+    """Return the mean attention from each network to each, one row a pair; an ROI's own is left out.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import Networks, attention_by_network, mean_attention
+    >>> table = attention_by_network(mean_attention(trained, cohort), Networks.of(cohort))
+    """
     keys, matrices = attention.maps()
     means = networks.block_means(matrices)  # (M, N, N)
     size = len(networks.names)
@@ -161,6 +181,13 @@ def network_enrichment(
     DataFrame
         For each matrix a row for all networks and one for each of two ROIs or more: means within and between, their
         ratio, z and one-sided p under permutation, and q, Benjamini and Hochberg's over all rows of the same kind.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.explain import Networks, network_enrichment
+    >>> table = network_enrichment(cohort.batch([0]).numpy(), Networks.of(cohort), n_permutations=20)
     """
     from scipy.stats import false_discovery_control
 

@@ -20,7 +20,18 @@ from bnt.explain._opening import Weights, member_networks, outputs
 
 
 def member_assignments(weights: Weights, cohort: Cohort, rows: np.ndarray) -> list[np.ndarray]:
-    """Return the soft assignments P of some subjects for each member, (n, V, K) float32 each."""
+    """Return the soft assignments P of some subjects for each member, (n, V, K) float32 each.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import member_assignments
+    >>> [p.shape for p in member_assignments(trained, cohort, rows=[0, 1])]
+    [(2, 20, 4)]
+    """
     found = []
     for model in member_networks(weights):
         parts = []
@@ -78,6 +89,14 @@ def difference_score(
         Classes are permuted within sites, so that a difference between sites is not taken for one between classes.
     n_permutations : int
     seed : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.explain import difference_score
+    >>> p = np.full((4, 3, 2), 0.5)  # subjects x ROIs x clusters
+    >>> difference_score(p, codes=np.array([0, 0, 1, 1]), n_permutations=20).d
+    0.0
     """
     flat = np.asarray(assignments, dtype=np.float32).reshape(len(assignments), -1)  # (n, VK)
     classes = np.unique(codes)
@@ -115,6 +134,14 @@ def agreement(
     """Compare hard clusters with the atlas' networks: adjusted Rand index and NMI, each against permuted ROIs.
 
     ROIs without a network are left out. Even the unadjusted NMI is then read against its own chance.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.explain import Networks, agreement
+    >>> networks = Networks.of(cohort)
+    >>> found = agreement(networks.codes, networks, n_permutations=20)
     """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -137,7 +164,14 @@ def agreement(
 
 
 def clustering_stability(partitions: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return the mean adjusted Rand index and NMI over all pairs of hard clusterings (members, seeds or splits)."""
+    """Return the mean adjusted Rand index and NMI over all pairs of hard clusterings (members, seeds or splits).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.explain import clustering_stability
+    >>> found = clustering_stability([np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])])
+    """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     pairs = list(combinations(partitions, 2))

@@ -52,6 +52,17 @@ class EdgeMap:
         gradients. NaN for patterns and coefficients.
     n : int
         Subjects it was made from.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import baseline_edges, edge_map
+    >>> baseline = baseline_edges(trained, training=(cohort, range(28)))
+    >>> edge_map(trained, cohort, rows=[0, 1], baseline=baseline, method="gradient").n
+    2
     """
 
     method: str
@@ -130,6 +141,18 @@ def attributions(
         Points on the path of integrated gradients.
     training : (Cohort, array of int), optional
         The training subjects: linear models that centre sites are relative to their means of sites.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> import numpy as np
+    >>> from bnt.explain import attributions
+    >>> for rows, values in attributions(trained, cohort, [0, 1], baseline=np.zeros(190), method="gradient"):
+    ...     print(values.shape)
+    (2, 190)
     """
     column, _ = target_code(weights, target)
     if not is_network(weights):
@@ -169,6 +192,17 @@ def edge_map(
         sites contributions to linear models that centre sites are relative to.
     n_steps : int
         Points on the path of integrated gradients.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import baseline_edges, edge_map
+    >>> baseline = baseline_edges(trained, training=(cohort, range(28)))
+    >>> edge_map(trained, cohort, rows=[0, 1], baseline=baseline, method="gradient").score.shape
+    (190,)
     """
     chosen = method or default_method(weights)
     if chosen not in METHODS:

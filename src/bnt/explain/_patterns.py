@@ -54,6 +54,17 @@ def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None)
 
     The mean of the training part: from a centred network's own weights, or from the training subjects; zero edges
     where there are neither.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import baseline_edges
+    >>> edges, what = baseline_edges(trained, training=(cohort, range(28)))
+    >>> edges.shape
+    (190,)
     """
     from bnt.cohort._triangle import flat, n_edges
 

@@ -63,7 +63,16 @@ def planted_pairs(cohort: Cohort, label: str = "diagnosis") -> list[tuple[str, s
 
 
 def planted_edges(cohort: Cohort, label: str = "diagnosis") -> np.ndarray:
-    """Return which edges carry the planted effect of a label, (E,) bool."""
+    """Return which edges carry the planted effect of a label, (E,) bool.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.explain import planted_edges
+    >>> planted_edges(cohort).shape
+    (190,)
+    """
     pairs, networks = planted_pairs(cohort, label), Networks.of(cohort)
     if pairs is None or networks is None:
         raise BadInput(f"Nothing is planted for {label!r} in this cohort: only simulated ones know where an effect is.")
@@ -82,6 +91,14 @@ def precision(score: np.ndarray, cohort: Cohort, label: str = "diagnosis") -> Pr
         A simulated one.
     label : {"diagnosis", "sex"}
         Whose effect is looked for: what the model predicts.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.explain import planted_edges, precision
+    >>> precision(planted_edges(cohort).astype(float), cohort).auroc
+    1.0
     """
     from sklearn.metrics import roc_auc_score
 
@@ -146,6 +163,14 @@ def map_stability(maps: Sequence[np.ndarray] | np.ndarray, top: float = TOP) -> 
         Signed maps of R runs.
     top : float
         Share of edges whose overlap is measured, the largest in magnitude.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.explain import map_stability
+    >>> edges = np.arange(10.0)
+    >>> round(map_stability([edges, edges]).rank_correlation, 3)
+    1.0
     """
     from scipy.stats import rankdata
 
@@ -260,7 +285,21 @@ def sanity_check(
     method: str | None = None,
     seed: int = 0,
 ) -> SanityCheck:
-    """Compare the stability of maps with that of models trained on shuffled labels; see :func:`resampled_maps`."""
+    """Compare the stability of maps with that of models trained on shuffled labels; see :func:`resampled_maps`.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("study/runs/ridge--split0--seed0")  # a run of a study
+    >>> import numpy as np
+    >>> from bnt.explain import sanity_check
+    >>> train, val, test = np.split(np.arange(40), [28, 32])
+    >>> check = sanity_check(trained.config, cohort, train, val, test, n=2)
+    >>> check.passed in (True, False)
+    True
+    """
     true, shuffled = (
         map_stability(resampled_maps(config, cohort, train, val, rows, n=n, shuffle=shuffle, method=method, seed=seed))
         for shuffle in (False, True)

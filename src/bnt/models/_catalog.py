@@ -53,6 +53,12 @@ class Entry:
         Raised when the same options give different numbers: older runs are then neither resumed nor used to predict.
     source_sha256 : str, optional
         Digest of the file of a user's own model.
+
+    Examples
+    --------
+    >>> from bnt.models import find_entry
+    >>> find_entry("fbnetgen").needs_series
+    True
     """
 
     name: str
@@ -333,7 +339,14 @@ _GIVEN = ("self", "n_rois", "n_classes")
 
 
 def find_entry(name: str) -> Entry:
-    """Return the row of a name, in the catalogue or for ``file.py:object``; an unknown name raises ``BadInput``."""
+    """Return the row of a name, in the catalogue or for ``file.py:object``; an unknown name raises ``BadInput``.
+
+    Examples
+    --------
+    >>> from bnt.models import find_entry
+    >>> find_entry("svm").trains_in_epochs
+    False
+    """
     if is_own(name):
         from bnt.models._own import own_entry
 
@@ -348,7 +361,14 @@ def find_entry(name: str) -> Entry:
 
 
 def model_options(name: str) -> dict[str, Any]:
-    """Return the options of a model and their defaults, with the presets of the name."""
+    """Return the options of a model and their defaults, with the presets of the name.
+
+    Examples
+    --------
+    >>> from bnt.models import model_options
+    >>> model_options("bnt")["n_clusters"]
+    10
+    """
     entry = find_entry(name)
     parameters = inspect.signature(entry.constructor()).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.name not in _GIVEN}
@@ -409,7 +429,14 @@ def check_value(what: str, default: Any, value: Any) -> None:
 
 
 def count_parameters(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> int:
-    """Return the number of parameters of a network, frozen ones included, without allocating them."""
+    """Return the number of parameters of a network, frozen ones included, without allocating them.
+
+    Examples
+    --------
+    >>> from bnt.models import count_parameters
+    >>> count_parameters("bnt-released", n_rois=200)
+    3980890
+    """
     import torch
 
     with torch.device("meta"):

@@ -75,6 +75,15 @@ class Plan:
         Makes a context manager that shows a study's progress.
     say : callable
         Told one line before anything long begins.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from pathlib import Path
+    >>> from bnt.paper import Plan
+    >>> Plan(cohort, Path("table1"), preset="quick").n_splits
+    2
     """
 
     cohort: Cohort

@@ -59,6 +59,16 @@ def reproduce(what: str, plan: Plan) -> list[Path]:
     -------
     list of path
         ``WHAT.csv``, ``WHAT.md``, ``WHAT.png`` and ``WHAT.pdf`` of each part.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from pathlib import Path
+    >>> from bnt.paper import Plan, reproduce
+    >>> plan = Plan(cohort, Path("parameters"), say=lambda line: None)
+    >>> sorted(file.name for file in reproduce("parameters", plan))
+    ['parameters.csv', 'parameters.md', 'parameters.pdf', 'parameters.png']
     """
     if what != "all":
         return _one(what, plan)

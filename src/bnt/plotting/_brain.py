@@ -53,6 +53,14 @@ def glass_brain(
         Nodes have the colours of their networks.
     n_edges : int
         How many edges are drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.plotting import glass_brain
+    >>> rng = np.random.default_rng(0)
+    >>> matrix, places = rng.normal(size=(6, 6)), rng.uniform(-40, 40, size=(6, 3))
+    >>> figure = glass_brain(matrix + matrix.T, places, n_edges=3)
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch

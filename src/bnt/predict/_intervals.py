@@ -82,6 +82,14 @@ def venn_abers(probability: float, calibration: np.ndarray, positive: np.ndarray
         What it says of the calibration subjects.
     positive : array of bool, (n,)
         What they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.predict import venn_abers
+    >>> low, high = venn_abers(0.6, np.linspace(0, 1, 50), np.linspace(0, 1, 50) > 0.5)
+    >>> low <= high
+    True
     """
     from sklearn.isotonic import IsotonicRegression
 

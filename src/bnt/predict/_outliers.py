@@ -46,6 +46,16 @@ class TrainingProfile:
         Sorted motion and number of missing ROIs, where known.
     shortest : int or None
         Fewest volumes.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> import numpy as np
+    >>> from bnt.predict import TrainingProfile
+    >>> profile = TrainingProfile.from_cohort(cohort, np.arange(28))
+    >>> profile.compare(cohort).shape
+    (40, 3)
     """
 
     sites: frozenset[str]

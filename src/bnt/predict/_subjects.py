@@ -58,6 +58,17 @@ def top_connections(
         ``participant_id, rank, connection, roi_a, roi_b, value, training_mean, contribution``: the contribution is
         to the margin of the last class (or the score); positive speaks for it. A linear model that centres sites
         compares with the training subjects of the same site, and ``training_mean`` is still that of all.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.predict import top_connections
+    >>> table = top_connections(trained, cohort, n_top=2, method="gradient")
+    >>> len(table)  # two per subject
+    80
     """
     trained.check(cohort)
     training = training_part(trained.folder, trained.config)
@@ -112,6 +123,17 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
         :func:`~bnt.predict._intervals.prediction_intervals`, of :func:`member_spread` where there are several members,
         of :meth:`~bnt.predict._outliers.TrainingProfile.compare`, ``seen_in`` (the run's part that a subject of this
         name was in: predictions of training subjects are too good), and ``top_connections``.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.predict import subject_table
+    >>> table = subject_table(trained, cohort)
+    >>> len(table), "unlike_training" in table
+    (40, True)
     """
     table = trained.table(cohort)
     config = trained.config

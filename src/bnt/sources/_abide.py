@@ -186,6 +186,13 @@ def fetch_abide(
     -------
     Cohort
         ``participant_id`` is the release's FILE_ID; ``diagnosis`` is 1 for autism and 0 for controls.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.fetch_abide("abide", data_dir="nilearn_data", overwrite=True)  # downloads what is not in the cache
+    >>> sorted(set(cohort.labels("diagnosis").tolist()))
+    [0, 1]
     """
     for name, value, allowed in (
         ("subjects", subjects, SUBJECTS),

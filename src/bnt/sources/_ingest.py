@@ -88,6 +88,18 @@ def import_cohort(
     Returns
     -------
     Cohort
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import bnt
+    >>> Path("scans").mkdir(exist_ok=True)
+    >>> for i in range(3):
+    ...     np.save(f"scans/sub-{i:02d}.npy", np.random.default_rng(i).normal(size=(200, 10)))  # volumes x ROIs
+    >>> cohort = bnt.import_cohort("scans", "imported", overwrite=True)
+    >>> cohort.ids.tolist(), cohort.n_rois
+    (['sub-00', 'sub-01', 'sub-02'], 10)
     """
     source, out = Path(source), Path(out)
     refuse_existing(out, overwrite, "cohort.json")

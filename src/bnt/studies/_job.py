@@ -21,7 +21,14 @@ GO_ON = "give the command again to go on."  # ends the reason of an accident: th
 
 @dataclass(frozen=True)
 class Variant:
-    """A model with options and a recipe, under the name that tables show."""
+    """A model with options and a recipe, under the name that tables show.
+
+    Examples
+    --------
+    >>> from bnt.studies import Variant
+    >>> Variant("bnt-4", "bnt", {"n_clusters": 4}).options
+    {'n_clusters': 4}
+    """
 
     name: str
     model: str

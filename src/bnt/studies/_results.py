@@ -44,7 +44,15 @@ def read_report(run: Path) -> dict[str, Any]:
 
 
 def run_table(folder: str | Path) -> pd.DataFrame:
-    """Return one row a finished run of a study, in the order of variants, splits and seeds."""
+    """Return one row a finished run of a study, in the order of variants, splits and seeds.
+
+    Examples
+    --------
+    >>> from bnt.studies import run_table
+    >>> runs = run_table("study")  # a folder made by bnt compare
+    >>> runs["variant"].unique().tolist()
+    ['logistic', 'ridge']
+    """
     from bnt.studies._study import folder_name
 
     folder, study, rows = Path(folder), read_study(folder), []
@@ -115,6 +123,12 @@ def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row a variant: mean, SD and corrected 95 % interval of every metric, and what it cost.
 
     ``<metric>_n`` is the number of splits behind a metric: fewer than ``n_splits`` where it is undefined on some.
+
+    Examples
+    --------
+    >>> from bnt.studies import run_table, summary_table
+    >>> summary_table(run_table("study"))["n_splits"].tolist()
+    [2, 2]
     """
     rows = []
     ratio = overlap(runs)
@@ -202,6 +216,12 @@ def comparison_table(
     t-test's p as the paper used it, DeLong's test on the subjects' averaged predictions for binary tasks and, where
     asked for, a permutation test of the same difference; every p also after Holm's correction. Without a folder there
     are no predictions, and nothing is tested on subjects.
+
+    Examples
+    --------
+    >>> from bnt.studies import comparison_table, run_table
+    >>> comparison_table("study", run_table("study"), reference="logistic")["variant"].tolist()
+    ['ridge']
     """
     metric = score_name(runs)
     scores = per_split(runs, metric)

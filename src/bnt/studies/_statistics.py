@@ -41,6 +41,13 @@ def summarise(scores: Sequence[float], test_to_train: float = 0.0) -> Summary:
     test_to_train : float
         Size of the test part over that of the training part, for splits that overlap; 0 treats the
         splits as independent.
+
+    Examples
+    --------
+    >>> from bnt.studies import summarise
+    >>> found = summarise([0.70, 0.74, 0.72], test_to_train=0.25)
+    >>> round(found.mean, 2), found.low < found.mean < found.high
+    (0.72, True)
     """
     from scipy.stats import t
 
@@ -76,6 +83,13 @@ def paired_test(a: Sequence[float], b: Sequence[float], test_to_train: float = 0
     With ``test_to_train`` = n_test / n_train it is the corrected resampled t-test of Nadeau and Bengio;
     with 0 it is the plain paired t-test. Where the difference is the same on every split, and not 0, its spread is
     not known: interval, t and p are NaN.
+
+    Examples
+    --------
+    >>> from bnt.studies import paired_test
+    >>> found = paired_test([0.74, 0.76, 0.75], [0.70, 0.74, 0.72], test_to_train=0.25)
+    >>> round(found.difference, 2), found.p > 0.01
+    (0.03, True)
     """
     from scipy.stats import t
 
@@ -97,7 +111,14 @@ def paired_test(a: Sequence[float], b: Sequence[float], test_to_train: float = 0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's step-down adjusted p-values, in the order given; NaN stays NaN and is not counted."""
+    """Return Holm's step-down adjusted p-values, in the order given; NaN stays NaN and is not counted.
+
+    Examples
+    --------
+    >>> from bnt.studies import holm
+    >>> holm([0.01, 0.04])
+    [0.02, 0.04]
+    """
     p = np.asarray(p_values, dtype=float)
     adjusted = np.full(p.size, np.nan)
     valid = np.flatnonzero(np.isfinite(p))
@@ -138,6 +159,15 @@ def delong(positive: np.ndarray, score_a: np.ndarray, score_b: np.ndarray) -> De
     On predictions pooled over splits a subject may appear more than once: average its scores first
     (:func:`bnt.studies._results.pooled_predictions` does). With fewer than two subjects of a class, and
     where two AUROCs that differ have no variance, interval, z and p are NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positive = np.arange(40) % 2 == 1
+    >>> probability = np.linspace(0, 1, 40)
+    >>> from bnt.studies import delong
+    >>> delong(positive, probability, probability[::-1]).difference > 0
+    True
     """
     from scipy.stats import norm
 
@@ -173,6 +203,15 @@ def permutation_test(
     """Return the one-sided p-value of an AUROC under permuted labels, within ``strata`` (sites) where given.
 
     The observed order counts as one of the permutations, so p is never 0 (Phipson and Smyth 2010).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positive = np.arange(40) % 2 == 1
+    >>> probability = np.linspace(0, 1, 40)
+    >>> from bnt.studies import permutation_test
+    >>> 0 < permutation_test(positive, probability, n_permutations=50) <= 1
+    True
     """
     from scipy.stats import rankdata
 

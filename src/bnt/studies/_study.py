@@ -60,6 +60,17 @@ class Study:
     ----------
     cautions : list of str
         What will be undefined, in sentences: the AUROC of a split whose test part lacks a class.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.splits import named_splits
+    >>> from bnt.studies import Study, Variant
+    >>> splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=2)
+    >>> study = Study("two-splits", cohort, "diagnosis", [Variant("ridge", "ridge")], splits)
+    >>> study.run(n_processes=1)  # the runs that failed
+    {}
     """
 
     def __init__(

@@ -95,6 +95,15 @@ class Tuning:
         Trials a split of a free search.
     baseline : bool
         Whether the model as it is, untuned, is tested beside the tuned one.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.splits import named_splits
+    >>> from bnt.studies import Tuning, Variant
+    >>> splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    >>> tuning = Tuning("tuned", cohort, "diagnosis", Variant("ridge", "ridge"), splits, grid={"penalty": [1.0, 10.0]})
     """
 
     def __init__(

@@ -1,4 +1,6 @@
 __all__ = [
+    "make_learner",
+    "Learner",
     "RECIPES",
     "Recipe",
     "RunConfig",
@@ -9,6 +11,7 @@ __all__ = [
 ]
 
 from ._config import RunConfig
+from ._learner import Learner, make_learner
 from ._recipe import RECIPES, Recipe, find_recipe
 from ._run import describe, train_run
 from ._trained import TrainedRun

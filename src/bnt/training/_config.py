@@ -40,6 +40,13 @@ class RunConfig:
         the names of the ROIs in their order, where they have any.
     split, split_sha256
         A name for the split and the digest of its index lists.
+
+    Examples
+    --------
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> trained.config.model, trained.config.label
+    ('bnt', 'diagnosis')
     """
 
     model: str

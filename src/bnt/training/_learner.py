@@ -52,6 +52,15 @@ class Learner(ABC):
     Parameters
     ----------
     config : RunConfig
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> trained.learner.predict(cohort, rows=[0, 1, 2]).shape
+    (3, 2)
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -137,7 +146,16 @@ class Learner(ABC):
 
 
 def make_learner(config: RunConfig) -> Learner:
-    """Return the learner for a run's model, as its row in the catalogue says."""
+    """Return the learner for a run's model, as its row in the catalogue says.
+
+    Examples
+    --------
+    >>> from bnt.training import TrainedRun, make_learner
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> learner = make_learner(trained.config)  # not fitted
+    >>> learner.n_members
+    1
+    """
     return NetworkLearner(config) if find_entry(config.model).trains_in_epochs else DirectLearner(config)
 
 

@@ -48,6 +48,12 @@ class Recipe:
         Networks trained from different seeds; their probabilities are averaged.
     refit
         Train again on training + validation for as many epochs as were selected.
+
+    Examples
+    --------
+    >>> from bnt.training import Recipe
+    >>> Recipe(epochs=3, batch_size=8).epochs
+    3
     """
 
     inputs: Literal["raw", "centred"] = "raw"
@@ -137,6 +143,14 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
         recipe, ``budget`` in ``default`` and ``best``).
     **changes
         Fields of :class:`Recipe` to set; None leaves a field as the recipe has it.
+
+    Examples
+    --------
+    >>> from bnt.training import find_recipe
+    >>> find_recipe("released").batch_size
+    16
+    >>> find_recipe("default", epochs=5).epochs
+    5
     """
     if name not in RECIPES:
         raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")

@@ -67,7 +67,19 @@ def describe(
     task: str = "auto",
     positive: str | None = None,
 ) -> RunConfig:
-    """Check what a run would need and return its configuration; nothing is written."""
+    """Check what a run would need and return its configuration; nothing is written.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.splits import named_splits
+    >>> from bnt.training import describe, find_recipe
+    >>> (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    >>> config = describe(cohort, "diagnosis", split, model="logistic", recipe=find_recipe("default"))
+    >>> config.n_rois
+    20
+    """
     entry = find_entry(model)
     if entry.needs_series and cohort.timeseries is None:
         raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
@@ -219,6 +231,18 @@ def train_run(
         Replace a run that is there.
     watch : callable, optional
         Told the stage and each epoch's metrics.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.splits import named_splits
+    >>> from bnt.training import describe, find_recipe, train_run
+    >>> (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    >>> config = describe(cohort, "diagnosis", split, model="logistic", recipe=find_recipe("default"))
+    >>> result = train_run(cohort, split, config, "logistic", overwrite=True)
+    >>> result.report["n_test"]
+    8
     """
     from threadpoolctl import threadpool_limits
 

@@ -37,6 +37,15 @@ class TrainedRun:
     config : RunConfig
     learner : Learner
         The fitted model.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> trained.predict(cohort).shape
+    (40, 2)
     """
 
     def __init__(self, folder: str | Path, *, device: str | None = None, options: dict[str, Any] | None = None) -> None:
