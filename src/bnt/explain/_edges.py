@@ -61,8 +61,8 @@ class EdgeMap:
     >>> trained = TrainedRun("run")  # a folder made by bnt train
     >>> from bnt.explain import baseline_edges, edge_map
     >>> baseline = baseline_edges(trained, training=(cohort, range(28)))
-    >>> edge_map(trained, cohort, rows=[0, 1], baseline=baseline, method="gradient").n
-    2
+    >>> edge_map(trained, cohort, rows=[0, 1, 2], baseline=baseline, method="gradient").n
+    3
     """
 
     method: str
@@ -201,7 +201,7 @@ def edge_map(
     >>> trained = TrainedRun("run")  # a folder made by bnt train
     >>> from bnt.explain import baseline_edges, edge_map
     >>> baseline = baseline_edges(trained, training=(cohort, range(28)))
-    >>> edge_map(trained, cohort, rows=[0, 1], baseline=baseline, method="gradient").score.shape
+    >>> edge_map(trained, cohort, rows=[0, 1, 2], baseline=baseline, method="gradient").score.shape
     (190,)
     """
     chosen = method or default_method(weights)

@@ -45,7 +45,16 @@ def _score(axes: Axes, table: pd.DataFrame, score: str) -> None:
 
 @styled
 def learning_curves(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
-    """Draw loss and validation score by epoch, one line per stage of training; a ring marks the epoch kept."""
+    """Draw loss and validation score by epoch, one line per stage of training; a ring marks the epoch kept.
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> from bnt.plotting import learning_curves
+    >>> lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    >>> figure = learning_curves(lines)
+    """
     figure, (left, right) = canvas(columns=2)
     _loss(left, pd.DataFrame(lines))
     _score(right, pd.DataFrame(lines), score)
@@ -97,6 +106,14 @@ def roc_curves(
     """Draw ROC curves: for each name whether a subject is positive, and its probability.
 
     ``order`` lists all models of a study, so that each has the same colour in every figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positive = np.arange(40) % 2 == 1
+    >>> probability = np.linspace(0, 1, 40)
+    >>> from bnt.plotting import roc_curves
+    >>> figure = roc_curves({"bnt": (positive, probability)})
     """
     from sklearn.metrics import auc, roc_curve
 
@@ -117,7 +134,16 @@ def roc_curves(
 def calibration_curves(
     predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], n_bins: int = 8, *, order: Sequence[str] | None = None
 ) -> Figure:
-    """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals."""
+    """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positive = np.arange(40) % 2 == 1
+    >>> probability = np.linspace(0, 1, 40)
+    >>> from bnt.plotting import calibration_curves
+    >>> figure = calibration_curves({"bnt": (positive, probability)})
+    """
     from scipy.stats import binomtest
 
     figure, (axes,) = canvas(height=3.3)
@@ -145,6 +171,12 @@ def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
         Splits x models.
     metric : str
         The name on the axis.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from bnt.plotting import paired_plot
+    >>> figure = paired_plot(pd.DataFrame({"bnt": [0.70, 0.74], "svm": [0.72, 0.75]}))  # splits x models
     """
     names = [wrapped(name) for name in scores.columns]
     figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
@@ -173,7 +205,14 @@ def row_inches(names: Sequence[str]) -> float:
 
 @styled
 def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
-    """Draw paired differences from the reference with corrected 95 % intervals."""
+    """Draw paired differences from the reference with corrected 95 % intervals.
+
+    Examples
+    --------
+    >>> from bnt.plotting import forest_plot
+    >>> from bnt.studies import comparison_table, run_table
+    >>> figure = forest_plot(comparison_table("study", run_table("study"), reference="logistic"))
+    """
     names = [wrapped(name) for name in comparisons["variant"]]
     figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
     places = np.arange(len(comparisons))[::-1]

@@ -119,7 +119,16 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure for a paper: PNG, PDF or SVG by the ending of the name."""
+    """Write a figure for a paper: PNG, PDF or SVG by the ending of the name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positive = np.arange(40) % 2 == 1
+    >>> probability = np.linspace(0, 1, 40)
+    >>> from bnt.plotting import roc_curves, save_figure
+    >>> save_figure(roc_curves({"bnt": (positive, probability)}), "roc.pdf")
+    """
     path = Path(path)
     write_atomic(path, figure_bytes(figure, path.suffix[1:].lower()))
 

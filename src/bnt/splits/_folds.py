@@ -56,6 +56,14 @@ class RepeatedKFold:
         Share of the other folds that becomes validation: 1/8 of four fifths is a tenth of the cohort.
     train_fraction : float
         Keep this share of the training part.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> splits = list(bnt.RepeatedKFold(n_folds=4, seed=0).split(cohort, "diagnosis"))
+    >>> len(splits)
+    4
     """
 
     n_folds: int = 5
@@ -108,6 +116,14 @@ class LeaveOneSiteOut:
         Share of the other sites' subjects that becomes validation.
     train_fraction : float
         Keep this share of the training part.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> splits = list(bnt.LeaveOneSiteOut().split(cohort, "diagnosis"))
+    >>> len(splits)
+    2
     """
 
     seed: int = 0

@@ -41,6 +41,14 @@ class ReleasedSplit:
     train_fraction : float
         As released: the training set is drawn smaller, and the part called validation has floor(0.2 n) subjects
         instead of the rest.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> splits = list(bnt.ReleasedSplit(n_splits=2, seed=0).split(cohort, "diagnosis"))
+    >>> len(splits)
+    2
     """
 
     n_splits: int = 5

@@ -299,6 +299,14 @@ class RandomSplit:
     ----------
     n_splits, seed, sizes, train_fraction
         As in :class:`SiteStratifiedSplit`.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> splits = list(bnt.RandomSplit(n_splits=3, seed=0).split(cohort, "diagnosis"))
+    >>> len(splits)
+    3
     """
 
     n_splits: int = 20

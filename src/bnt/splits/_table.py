@@ -67,6 +67,15 @@ def save_splits(
         Each is checked by :func:`check_split` first; nothing is written if one leaks.
     names : sequence of str, optional
         Names of the columns; without it the splits' own, or ``split0``, ``split1``, ... for positions.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> from bnt.splits import named_splits, read_splits, save_splits
+    >>> save_splits("splits.csv", cohort, named_splits(cohort, "diagnosis", "random", n_splits=2))
+    >>> len(read_splits("splits.csv", cohort))
+    2
     """
     path, found = Path(path), []
     for k, one in enumerate(splits):
@@ -109,6 +118,14 @@ def read_splits(path: str | Path, cohort: Cohort | None = None, names: Sequence[
     -------
     list of Split
         In the cohort's order of subjects.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> from bnt.splits import named_splits, read_splits, save_splits
+    >>> save_splits("splits.csv", cohort, named_splits(cohort, "diagnosis", "random", n_splits=2))
+    >>> splits = read_splits("splits.csv", cohort)
     """
     path = Path(path)
     table = _read(path)
@@ -199,6 +216,15 @@ class SavedSplits:
     path : str
     names : tuple of str
         Columns to use; all if empty.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> from bnt.splits import SavedSplits, named_splits, save_splits
+    >>> save_splits("splits.csv", cohort, named_splits(cohort, "diagnosis", "random", n_splits=2))
+    >>> len(list(SavedSplits("splits.csv").split(cohort, "diagnosis")))
+    2
     """
 
     path: str
