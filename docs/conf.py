@@ -35,7 +35,8 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
 
 def models_table() -> str:
     """Return the catalogue as a table: every model, whose it is, what it reads, its size at 200 and 360 ROIs."""
-    from bnt.models import CATALOG, count_parameters
+    from bnt.models import count_parameters
+    from bnt.models._catalog import CATALOG
 
     rows = []
     for entry in CATALOG:
@@ -49,7 +50,8 @@ def models_table() -> str:
 
 def readouts_table() -> str:
     """Return the readouts with the first line of each one's docstring."""
-    from bnt.nn import READOUTS, OCRead
+    from bnt.nn import OCRead
+    from bnt.nn._readouts import READOUTS
 
     made = {**READOUTS, "ocread": OCRead}
     rows = [[f"`{name}`", (one.__doc__ or name).strip().splitlines()[0]] for name, one in made.items()]

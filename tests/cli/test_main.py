@@ -12,7 +12,7 @@ import tyro
 
 from bnt.cli._main import COMMANDS, main, with_flag
 from bnt.errors import BadInput
-from bnt.models import CATALOG
+from bnt.models._catalog import CATALOG
 
 
 def test_overview_names_every_command(capsys):

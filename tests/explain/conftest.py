@@ -10,7 +10,9 @@ import pytest
 
 import bnt
 from bnt.cohort import Cohort
-from bnt.splits import Rows, Split, choose_split
+from bnt.splits import Split
+from bnt.splits._protocols import choose_split
+from bnt.splits._split import Rows
 from bnt.training import find_recipe
 from bnt.training._run import describe, train_run
 from bnt.training._trained import TrainedRun

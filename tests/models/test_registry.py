@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from bnt.errors import BadInput
-from bnt.models import CATALOG, count_parameters, create_model, find_entry, list_models, model_options
+from bnt.models import count_parameters, create_model, find_entry, list_models, model_options
+from bnt.models._catalog import CATALOG
 
 
 def test_names_are_unique_and_families_known():

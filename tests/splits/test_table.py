@@ -19,16 +19,15 @@ from bnt.splits import (
     SavedSplits,
     SiteStratifiedSplit,
     Split,
-    SplitName,
-    check_classes,
     check_split,
-    choose_split,
     named_splits,
     protocol,
     read_splits,
     save_splits,
-    split_notices,
 )
+from bnt.splits._guard import check_classes
+from bnt.splits._protocols import choose_split, split_notices
+from bnt.splits._split import SplitName
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_small_cohorts_get_the_epochs_that_make_the_steps():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_takes_the_training_of_a_models_row_and_ours_its_budget_too(recipe):
-    from bnt.models import CATALOG
+    from bnt.models._catalog import CATALOG
 
     for entry in CATALOG:
         budget = entry.budget if recipe in ("default", "best") else {}

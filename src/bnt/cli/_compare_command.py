@@ -74,7 +74,8 @@ def run(options: Options) -> int:
     from bnt.cli._board import Board
     from bnt.cli._parsing import parse_settings, parse_variant, typed
     from bnt.cohort import load_cohort
-    from bnt.splits import named_splits, split_notices
+    from bnt.splits import named_splits
+    from bnt.splits._protocols import split_notices
     from bnt.studies._results import run_table, write_tables
     from bnt.studies._study import Study
     from bnt.studies._wording import duration

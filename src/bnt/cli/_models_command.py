@@ -25,7 +25,8 @@ class Options:
 
 def run(options: Options) -> None:
     """Print the catalogue, or one model."""
-    from bnt.models import CATALOG, count_parameters
+    from bnt.models import count_parameters
+    from bnt.models._catalog import CATALOG
 
     if options.model:
         describe_model(options.model, options.rois)
@@ -52,7 +53,8 @@ def write_summary(path: Path) -> None:
     import io
 
     from bnt.cohort._files import write_atomic
-    from bnt.models import CATALOG, count_parameters
+    from bnt.models import count_parameters
+    from bnt.models._catalog import CATALOG
 
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")

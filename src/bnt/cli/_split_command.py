@@ -74,7 +74,8 @@ def run(options: Options) -> None:
 
 def _settings(options: Options) -> dict[str, Any]:
     """Return the settings that the protocol has."""
-    from bnt.splits import canonical, is_table
+    from bnt.splits._protocols import canonical
+    from bnt.splits._table import is_table
 
     name = canonical(options.protocol)
     if is_table(name):

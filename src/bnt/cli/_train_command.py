@@ -60,7 +60,7 @@ def run(options: Options) -> None:
     from bnt.cli._board import EpochLine
     from bnt.cli._parsing import parse_settings
     from bnt.cohort import load_cohort
-    from bnt.splits import choose_split
+    from bnt.splits._protocols import choose_split
     from bnt.training import find_recipe
     from bnt.training._run import describe, train_run
     from bnt.training._tracking import Tracking

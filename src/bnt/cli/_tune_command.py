@@ -79,7 +79,8 @@ def run(options: Options) -> int:
     from bnt.cli._compare_command import process_count
     from bnt.cli._parsing import parse_settings, parse_variant, typed
     from bnt.cohort import load_cohort
-    from bnt.splits import named_splits, split_notices
+    from bnt.splits import named_splits
+    from bnt.splits._protocols import split_notices
     from bnt.studies._grids import GRID_EPOCHS, family_of
     from bnt.studies._tuning import Tuning
 

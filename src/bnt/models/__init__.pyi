@@ -1,5 +1,4 @@
 __all__ = [
-    "CATALOG",
     "Entry",
     "count_parameters",
     "create_model",
@@ -8,4 +7,4 @@ __all__ = [
     "model_options",
 ]
 
-from ._catalog import CATALOG, Entry, count_parameters, create_model, find_entry, list_models, model_options
+from ._catalog import Entry, count_parameters, create_model, find_entry, list_models, model_options

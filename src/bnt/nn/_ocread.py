@@ -152,7 +152,7 @@ class OCRead(nn.Module):
         Pass the flattened graph through V*D-32-32-V*D before clustering, as the released code does; what
         is pooled is then the MLP's output, and a node's cluster depends on every node.
     centres : {"orthonormal", "random", "learnable", "simplex"}
-        See :func:`bnt.nn.draw_centres`.
+        How they are drawn.
     frozen : bool, optional
         Whether the centres stay as drawn; by default all but ``learnable`` ones do.
     normalise_first : bool

@@ -16,7 +16,8 @@ from bnt.paper._output import circumstances, lines, rows, skipped
 from bnt.paper._plan import Plan
 from bnt.paper._printed import show
 from bnt.plotting._style import canvas, styled
-from bnt.splits import Split, canonical, named_splits
+from bnt.splits import Split, named_splits
+from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant
 from bnt.studies._statistics import summarise
 

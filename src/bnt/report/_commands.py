@@ -7,7 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bnt.splits import Split, SplitName, is_table, read_splits, splits_text
+from bnt.splits import Split, read_splits
+from bnt.splits._split import SplitName
+from bnt.splits._table import is_table, splits_text
 from bnt.training._config import RunConfig
 from bnt.training._recipe import RECIPES, find_recipe
 

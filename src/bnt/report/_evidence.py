@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort._store import read_table
-from bnt.splits import PARTS, find_leak, read_splits
+from bnt.splits import read_splits
+from bnt.splits._guard import find_leak
+from bnt.splits._split import PARTS
 from bnt.training._metrics import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table

@@ -12,7 +12,8 @@ from typing import Any
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput, in_one_line
-from bnt.splits import PARTS, Split
+from bnt.splits import Split
+from bnt.splits._split import PARTS
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bnt.cohort._cohort import canonical_kind
 from bnt.errors import BadInput
-from bnt.splits import SplitName
+from bnt.splits._split import SplitName
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 

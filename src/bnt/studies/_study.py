@@ -19,7 +19,9 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.splits import Split, SplitName, check_classes, check_split
+from bnt.splits import Split, check_split
+from bnt.splits._guard import check_classes
+from bnt.splits._split import SplitName
 from bnt.studies._engine import Outcome, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._merge import check_same, merged, read_old, run_mismatch

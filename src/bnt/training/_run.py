@@ -21,7 +21,8 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
-from bnt.splits import PARTS, Split, check_split, save_splits
+from bnt.splits import Split, check_split, save_splits
+from bnt.splits._split import PARTS
 from bnt.training._card import model_card
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, read_config, write_toml
