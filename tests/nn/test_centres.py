@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnt.errors import BadInput
-from bnt.nn import OCRead, draw_centres
-from bnt.nn._ocread import gram_schmidt
+from bnt.nn import OCRead
+from bnt.nn._ocread import draw_centres, gram_schmidt
 
 
 @pytest.mark.parametrize(("k", "width"), [(1, 5), (4, 200), (10, 200), (100, 200), (200, 200), (360, 360)])

@@ -14,7 +14,8 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.models import find_entry
 from bnt.models._inputs import Inputs
 from bnt.nn import Output
-from bnt.splits import PARTS, read_splits
+from bnt.splits import read_splits
+from bnt.splits._split import PARTS
 from bnt.training._batches import Batches
 from bnt.training._config import RunConfig
 from bnt.training._learner import Learner, window_of

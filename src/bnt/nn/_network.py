@@ -25,6 +25,14 @@ class Output:
         One per layer; empty unless ``explain=True``.
     assignments : Tensor, (B, V, K), or None
         Soft clusters of a pooling readout, or scores of ROIs (K = 1); None unless ``explain=True``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import bnt
+    >>> out = bnt.create_model("bnt", n_rois=20, n_clusters=4)(torch.zeros(2, 20, 20), explain=True)
+    >>> out.logits.shape, out.assignments.shape
+    (torch.Size([2, 2]), torch.Size([2, 20, 4]))
     """
 
     logits: Tensor

@@ -31,6 +31,14 @@ class Pooled(NamedTuple):
         Auxiliary loss, already weighted.
     assignments : Tensor, (B, V, K), or None
         Soft clusters where the readout has any.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnt.nn import create_readout
+    >>> pooled = create_readout("mean", n_nodes=30, width=16)(torch.zeros(2, 30, 16))
+    >>> pooled.embedding.shape
+    torch.Size([2, 16])
     """
 
     embedding: Tensor
@@ -324,6 +332,13 @@ def node_subgraphs(adjacency: Tensor, hops: int = 1) -> Tensor:
     -------
     Tensor of bool, (V, V)
         Row i holds the members of the subgraph around node i.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnt.nn import node_subgraphs
+    >>> node_subgraphs(torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 0]])).tolist()
+    [[True, True, False], [True, True, False], [False, False, True]]
     """
     edges = (adjacency != 0).to(torch.float32)
     inside = torch.eye(adjacency.shape[0], device=adjacency.device)
@@ -333,6 +348,14 @@ def node_subgraphs(adjacency: Tensor, hops: int = 1) -> Tensor:
 
 
 def edge_subgraphs(adjacency: Tensor, edges: Tensor, hops: int = 1) -> Tensor:
-    """Return, for each edge (E, 2), the nodes within some hops of either end, as booleans (E, V)."""
+    """Return, for each edge (E, 2), the nodes within some hops of either end, as booleans (E, V).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnt.nn import edge_subgraphs
+    >>> edge_subgraphs(torch.eye(3), torch.tensor([[0, 1]]), hops=0).tolist()
+    [[True, True, False]]
+    """
     around = node_subgraphs(adjacency, hops)
     return around[edges[:, 0]] | around[edges[:, 1]]

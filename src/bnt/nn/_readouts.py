@@ -219,7 +219,14 @@ READOUTS: dict[str, Callable[..., nn.Module]] = {
 
 
 def list_readouts() -> list[str]:
-    """Return the names of all readouts."""
+    """Return the names of all readouts.
+
+    Examples
+    --------
+    >>> from bnt.nn import list_readouts
+    >>> "ocread" in list_readouts()
+    True
+    """
     return list(READOUTS)
 
 
@@ -269,7 +276,16 @@ def create_readout(name: str, n_nodes: int, width: int, **options: Any) -> Any:
 
 
 def padded_batch(graphs: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return node embeddings of graphs of different sizes as (B, V, D) and the mask (B, V) of real nodes."""
+    """Return node embeddings of graphs of different sizes as (B, V, D) and the mask (B, V) of real nodes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnt.nn import padded_batch
+    >>> z, mask = padded_batch([torch.ones(2, 4), torch.ones(3, 4)])
+    >>> z.shape, mask.sum(dim=1).tolist()
+    (torch.Size([2, 3, 4]), [2, 3])
+    """
     sizes = torch.tensor([len(graph) for graph in graphs])
     z = nn.utils.rnn.pad_sequence(graphs, batch_first=True)
     return z, (torch.arange(z.shape[1]) < sizes[:, None]).to(z.device)
