@@ -28,6 +28,12 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: 
     refresh : int
         Seconds after which a browser reads the page of an unfinished study again; 0 is never, and then an
         unfinished study needs at least one finished run.
+
+    Examples
+    --------
+    >>> from bnt.report import write_report
+    >>> write_report("study").name
+    'report.html'
     """
     folder = Path(folder)
     target = Path(out) if out is not None else folder / "report.html"
@@ -73,6 +79,12 @@ def watch_report(
         Seconds between two looks; the page is written again only when something has changed.
     say : callable
         Called with a line whenever a run has finished.
+
+    Examples
+    --------
+    >>> from bnt.report import watch_report
+    >>> watch_report("study", every=1, say=lambda line: None).name  # returns when the study is finished
+    'report.html'
     """
     folder = Path(folder)
     if (folder / "config.toml").is_file() and not (folder / "study.json").is_file():

@@ -16,7 +16,8 @@ from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explained import Explanation, edge_matrix, read_explanation
 from bnt.report._render import Chart
-from bnt.splits import SplitName, read_splits
+from bnt.splits import read_splits
+from bnt.splits._split import SplitName
 from bnt.studies._results import run_table, score_name
 from bnt.training._config import RunConfig
 from bnt.training._run import RunResult, load_result
