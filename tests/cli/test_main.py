@@ -105,6 +105,12 @@ def test_every_public_name_can_be_imported():
         assert getattr(bnt, name) is not None
 
 
+def test_models_are_listed_with_their_sizes(capsys):
+    assert main(["models", "--rois", "16", "--no-parameters"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [entry.name for entry in CATALOG]
+
+
 @pytest.mark.parametrize("model", [entry.name for entry in CATALOG])
 def test_a_model_is_described_without_marks_of_documentation_pages(model, capsys):
     assert main(["models", model]) == 0

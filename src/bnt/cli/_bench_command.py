@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -31,6 +31,7 @@ def run(options: Options) -> None:
 
     from bnt._progress import say
     from bnt.bench._settings import run_benchmark
+    from bnt.cli._board import print_table
     from bnt.cohort._files import write_atomic
     from bnt.errors import BadInput
 
@@ -47,20 +48,3 @@ def run(options: Options) -> None:
                 write_atomic(path, pd.DataFrame(rows).to_csv(index=False))
             except OSError as error:
                 raise BadInput(f"{path} cannot be written: {error.strerror}.", parameter="csv") from error
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print rows as a table, numbers to the right; columns are the keys in order of appearance."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[_shown(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
-    right = [all(isinstance(row.get(c), int | float | None) for row in rows) for c in columns]
-    for line in [columns, *cells]:
-        parts = [v.rjust(w) if r else v.ljust(w) for v, w, r in zip(line, widths, right)]
-        print("  ".join(parts).rstrip())
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Progress of training and of studies: a live display on a terminal, plain lines elsewhere."""
+"""What commands show on a terminal: tables, and the progress of training and of studies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,25 @@ from types import TracebackType
 from typing import Any
 
 from bnt._progress import SECONDS_BETWEEN_LINES, say
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print rows as a table, numbers to the right; columns are the keys in order of appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[_shown(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
+    right = [all(isinstance(row.get(c), int | float | None) for row in rows) for c in columns]
+    for line in [columns, *cells]:
+        parts = [v.rjust(w) if r else v.ljust(w) for v, w, r in zip(line, widths, right)]
+        print("  ".join(parts).rstrip())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)
 
 
 class EpochLine:

@@ -1,4 +1,4 @@
-"""The models there are; with a model's name, its options."""
+"""List models; with a model's name, show its options."""
 
 from __future__ import annotations
 
@@ -14,57 +14,66 @@ class Options:
     """Options of ``bnt models``."""
 
     model: tyro.conf.Positional[str] = ""
-    """Show this model's options and where it departs from its paper."""
+    """Show this model's options, and where it departs from its paper."""
     rois: int = 200
     """V, for the numbers of parameters."""
     parameters: bool = True
     """Count parameters (imports torch)."""
     csv: Path | None = None
-    """Write the table here as well, with the sizes at V = 200 and V = 360."""
+    """Also write the table to this file, with the sizes at V = 200 and V = 360."""
 
 
 def run(options: Options) -> None:
     """Print the catalogue, or one model."""
+    from bnt.cli._board import print_table
     from bnt.models import count_parameters
     from bnt.models._catalog import CATALOG
 
     if options.model:
         describe_model(options.model, options.rois)
         return
-    rows = []
-    for entry in CATALOG:
-        count = ""
-        if options.parameters and entry.trains_in_epochs:
-            count = f"{count_parameters(entry.name, options.rois):,}"
-        reads = "series" if entry.needs_series else ""
-        rows.append((entry.name, entry.family, count, reads, entry.paper, entry.summary))
-    heads = ("model", "family", f"parameters (V={options.rois})", "reads", "of", "what it is")
-    widths = [max(len(str(row[i])) for row in [heads, *rows]) for i in range(len(heads))]
-    for row in [heads, *rows]:
-        cells = [str(c).rjust(w) if i == 2 else str(c).ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
-        print("  ".join(cells).rstrip())
+    size = f"parameters (V={options.rois})"
+    print_table(
+        [
+            {
+                "model": entry.name,
+                "family": entry.family,
+                size: count_parameters(entry.name, options.rois)
+                if options.parameters and entry.trains_in_epochs
+                else None,
+                "reads": "series" if entry.needs_series else "",
+                "of": entry.paper,
+                "what it is": entry.summary,
+            }
+            for entry in CATALOG
+        ]
+    )
     if options.csv is not None:
         write_summary(options.csv)
 
 
 def write_summary(path: Path) -> None:
     """Write the catalogue with the sizes at the paper's two atlases (V = 200 and V = 360)."""
-    import csv
-    import io
+    import pandas as pd
 
     from bnt.cohort._files import write_atomic
     from bnt.models import count_parameters
     from bnt.models._catalog import CATALOG
 
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("model", "family", "n_parameters_200", "n_parameters_360", "reads", "of", "what"))
-    for entry in CATALOG:
-        network = entry.trains_in_epochs
-        sizes = [count_parameters(entry.name, v) if network else "" for v in (200, 360)]
-        reads = "connectome, series" if entry.needs_series else "connectome"
-        writer.writerow((entry.name, entry.family, *sizes, reads, entry.paper, entry.summary))
-    write_atomic(path, text.getvalue())
+    table = pd.DataFrame(
+        [
+            {
+                "model": entry.name,
+                "family": entry.family,
+                **{f"n_parameters_{v}": count_parameters(entry.name, v) for v in (200, 360) if entry.trains_in_epochs},
+                "reads": "connectome, series" if entry.needs_series else "connectome",
+                "of": entry.paper,
+                "what": entry.summary,
+            }
+            for entry in CATALOG
+        ]
+    )
+    write_atomic(path, table.to_csv(index=False, float_format="%.0f"))  # empty for models without parameters to count
 
 
 def plain(docstring: str) -> str:
