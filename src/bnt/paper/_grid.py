@@ -22,7 +22,6 @@ from bnt.studies._results import read_study, run_table, write_tables
 from bnt.studies._step_time import BEYOND_STEPS, epochs_in_words, most_epochs, most_steps, step_seconds
 from bnt.studies._study import Study
 from bnt.studies._wording import duration
-from bnt.training._recipe import Recipe
 
 
 @dataclass
@@ -189,5 +188,4 @@ def run_grid(
 
 def variants_of(folder: Path) -> list[Variant]:
     """Return the variants of a study on disk, each with the recipe that it was trained by."""
-    found = read_study(folder)["variants"]
-    return [Variant(**{**one, "recipe": Recipe(**one["recipe"])}) for one in found]
+    return [Variant.from_dict(one) for one in read_study(folder)["variants"]]

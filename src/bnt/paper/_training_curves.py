@@ -35,10 +35,9 @@ from bnt.studies._wording import duration
 from bnt.training._batches import Batches
 from bnt.training._batches import prepare as prepare_model
 from bnt.training._checkpoint import Checkpoint
-from bnt.training._config import RunConfig, read_config, write_toml
+from bnt.training._config import RunConfig, difference, read_config, write_toml
 from bnt.training._learner import build, window_of
 from bnt.training._loop import fit, logits_of
-from bnt.training._run import difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -240,12 +239,9 @@ def is_finished(job: Job, cohort: Cohort) -> bool:
     folder = Path(job.folder)
     if not (folder / "config.toml").is_file():
         return False
-    found, wanted = read_config(folder), configure(job, cohort)
-    if found.digest() != wanted.digest():
-        raise BadInput(
-            f"{folder} holds a curve of another configuration ({difference(found, wanted)}): choose another folder.",
-            parameter="out",
-        )
+    other = difference(read_config(folder), configure(job, cohort))
+    if other is not None:
+        raise BadInput(f"{folder} holds another curve ({other.words}): choose another folder.", parameter="out")
     return (folder / CURVE).is_file()
 
 

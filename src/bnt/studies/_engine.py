@@ -21,8 +21,8 @@ from bnt.cohort._files import forget, holder
 from bnt.errors import BadInput
 from bnt.studies._job import GO_ON, Job, attempt, lock_of, run_job
 
-Outcome = dict[str, str]  # name of a failed job -> its one-sentence reason
-Watcher = Callable[[Sequence[Job], int, int, Outcome], None]  # running, done, total, failures
+Failures = dict[str, str]  # name of a failed job -> its one-sentence reason
+Watcher = Callable[[Sequence[Job], int, int, Failures], None]  # running, done, total, failures
 
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
@@ -55,7 +55,7 @@ def run_jobs(
     n_processes: int = 1,
     address: str | None = None,
     watch: Watcher | None = None,
-) -> Outcome:
+) -> Failures:
     """Run jobs on an engine; return the failures, if any, with their reasons."""
     if engine not in ENGINES:
         raise BadInput(f"There is no engine {engine!r}; there are {', '.join(ENGINES)}.")
@@ -105,7 +105,7 @@ def _start_server(threads: int) -> Any:
 
 def run_local(
     jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None, work: Callable[[Job], Any] = run_job
-) -> Outcome:
+) -> Failures:
     """Run jobs in processes of this machine, ``n_processes`` at a time, each with its own threads.
 
     A worker that is killed is one failed job; the others go on. When the driver ends, however it ends,
@@ -114,7 +114,7 @@ def run_local(
     context = _start_server(max((job.threads for job in jobs), default=1))
     waiting, done = list(reversed(jobs)), 0
     running: dict[Any, tuple[Any, Connection, Job]] = {}
-    failures: Outcome = {}
+    failures: Failures = {}
     try:
         while waiting or running:
             while waiting and len(running) < max(1, n_processes):
@@ -154,7 +154,7 @@ def _why(answer: Connection, exit_code: int) -> str:
     return f"its process {how}: {GO_ON}"
 
 
-def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Outcome:
+def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Failures:
     """Send the same jobs to a Ray cluster; each asks for as many CPUs as it has threads.
 
     Ray places them, balances them and starts those of a lost worker or node again; a job started
@@ -191,7 +191,7 @@ def _refuse_silence(address: str | None) -> None:
         raise BadInput(f"There is no Ray cluster at {address} ({error}): start one with ray start --head.") from error
 
 
-def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Outcome:
+def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Failures:
     # One process a job (max_calls), as on one machine: nothing of one run is left in the next one's memory.
     remote = ray.remote(max_retries=RAY_RETRIES, max_calls=1)(_remote)
     waiting = {
@@ -200,7 +200,7 @@ def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Outcom
         ): job
         for job in jobs
     }
-    failures: Outcome = {}
+    failures: Failures = {}
     done = 0
     while waiting:
         if watch is not None:

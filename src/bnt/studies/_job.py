@@ -37,6 +37,11 @@ class Variant:
     recipe_name: str = "default"
     recipe: Recipe = field(default_factory=Recipe)
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Variant:
+        """Undo :func:`dataclasses.asdict`; fields that an earlier version did not have get their defaults."""
+        return cls(**{**data, "recipe": Recipe(**data["recipe"])})
+
 
 @dataclass(frozen=True)
 class Job:
@@ -79,11 +84,10 @@ class Job:
     def from_json(text: str) -> Job:
         """Undo :meth:`to_json`."""
         data = json.loads(text)
-        variant = data.pop("variant")
-        variant["recipe"] = Recipe(**variant["recipe"])
+        variant = Variant.from_dict(data.pop("variant"))
         split = data.pop("split")
         split |= {part: tuple(split[part]) for part in PARTS}
-        return Job(variant=Variant(**variant), split=Split(**split), **data)
+        return Job(variant=variant, split=Split(**split), **data)
 
 
 def configure(job: Job, cohort: Cohort) -> RunConfig:

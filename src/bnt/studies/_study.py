@@ -22,9 +22,10 @@ from bnt.models import find_entry
 from bnt.splits import Split, check_split
 from bnt.splits._guard import check_classes
 from bnt.splits._split import SplitName
-from bnt.studies._engine import Outcome, Watcher, is_done, run_jobs
+from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure
-from bnt.studies._merge import check_same, merged, read_old, run_mismatch
+from bnt.studies._merge import check_same, merged, read_old
+from bnt.training._config import difference, read_config
 
 LONGEST_NAME = 120
 
@@ -195,19 +196,17 @@ class Study:
 
     def is_finished(self, job: Job) -> bool:
         """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
-        from bnt.training._config import read_config
-
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
             return False
-        wanted = configure(job, self.cohort)
-        done = is_done(job)
-        found = (folder / "DONE").read_text().strip() if done else read_config(folder).digest()
-        if found != wanted.digest():
-            what, way = run_mismatch(read_config(folder), wanted)
-            ways = f"{way} to go on with it, or choose another --out" if way else "choose another --out for this study"
-            raise BadInput(f"{folder} holds a run of another configuration ({what}): {ways}.")
-        return done
+        other = difference(read_config(folder), configure(job, self.cohort))
+        if other is not None:
+            way = "give the same to resume it, or choose" if other.parameter else "choose"
+            raise BadInput(
+                f"{folder} holds a run of another configuration ({other.words}): {way} another folder for this study.",
+                other.parameter,
+            )
+        return is_done(job)
 
     def run(
         self,
@@ -216,7 +215,7 @@ class Study:
         n_processes: int = 1,
         address: str | None = None,
         watch: Watcher | None = None,
-    ) -> Outcome:
+    ) -> Failures:
         """Run what is not done yet; return the failures, if any, with their reasons.
 
         Given again after any interruption it completes the study to the same numbers.
@@ -238,18 +237,18 @@ class Study:
 
     def _run(
         self, jobs: list[Job], engine: str, n_processes: int, address: str | None, watch: Watcher | None
-    ) -> Outcome:
+    ) -> Failures:
         total = len(self.variants) * len(self.splits) * len(self.seeds)
         earlier = total - len(jobs)
 
-        def watch_all(running: Sequence[Job], done: int, _: int, failures: Outcome) -> None:
+        def watch_all(running: Sequence[Job], done: int, _: int, failures: Failures) -> None:
             if watch is not None:
                 watch(running, earlier + done, total, failures)
 
         watch_all([], 0, total, {})
         return run_jobs(jobs, engine=engine, n_processes=n_processes, address=address, watch=watch_all)
 
-    def note(self, failures: Outcome) -> None:
+    def note(self, failures: Failures) -> None:
         """Keep the failures beside the tables, or remove those of an earlier time."""
         file = self.folder / "failures.csv"
         file.unlink(missing_ok=True)

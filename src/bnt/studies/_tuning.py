@@ -23,7 +23,7 @@ from bnt.errors import BadInput
 from bnt.splits import Split
 from bnt.splits._shuffle import thinned
 from bnt.splits._strata import classes_of, strata_of, units_of
-from bnt.studies._engine import Outcome, Watcher, is_done, run_jobs
+from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
 from bnt.studies._job import GO_ON, Job, Variant, configure
 from bnt.studies._merge import merged, read_old
@@ -147,7 +147,7 @@ class Tuning:
         """Return how many trials there will be, impossible ones included."""
         return sum(search.n_trials for search in self.searches.values())
 
-    def run(self, *, watch: Watcher | None = None, **engine: Any) -> Outcome:
+    def run(self, *, watch: Watcher | None = None, **engine: Any) -> Failures:
         """Run the trials, choose, test the chosen settings once, write the tables; return the failures.
 
         Given again after any interruption it ends at the same numbers: each finished trial is read, not run.
@@ -199,24 +199,24 @@ class Tuning:
                     )
         return merged(self.folder, self.study.description() | {"search": self.source})
 
-    def _run_jobs(self, jobs: list[Job], watch: Watcher | None, engine: dict[str, Any]) -> Outcome:
+    def _run_jobs(self, jobs: list[Job], watch: Watcher | None, engine: dict[str, Any]) -> Failures:
         """Run some of the search's runs; the watcher is told of all of them."""
         total = self.n_trials() + len(self.study.jobs())
         earlier = sum(trial.status != "waiting" for trial in self.trials)
 
-        def watch_all(running: Sequence[Job], done: int, _: int, failures: Outcome) -> None:
+        def watch_all(running: Sequence[Job], done: int, _: int, failures: Failures) -> None:
             if watch is not None:
                 watch(running, earlier + done, total, failures)
 
         return run_jobs(jobs, watch=watch_all, **engine)
 
-    def _search(self, watch: Watcher | None, engine: dict[str, Any]) -> Outcome:
+    def _search(self, watch: Watcher | None, engine: dict[str, Any]) -> Failures:
         """Ask every split's search for settings, run them, tell the scores, until no one asks for more.
 
         A training that failed, because its loss diverged, is a finding about its setting. A trial that was lost, to a
         kill or a full disk, is none: its split waits for the same command, or the choice would depend on the accident.
         """
-        failures: Outcome = {}
+        failures: Failures = {}
         while True:
             lost = self.lost()
             asked = [
@@ -276,18 +276,18 @@ class Tuning:
 
     def _tested(self) -> dict[str, Trial]:
         """Return the trial whose setting a split was tested with already."""
-        from bnt.training._config import read_config
+        from bnt.training._config import difference, read_config
 
         found: dict[str, Trial] = {}
         for split in self.study.splits:
             tuned = self.study.job(self.study.variants[0], split, self.seed)
             if not is_done(tuned):
                 continue
-            digest = read_config(Path(tuned.folder)).digest()
+            tested = read_config(Path(tuned.folder))
             for trial in self.trials:
                 if trial.split == split.name and np.isfinite(trial.score):
                     job = replace(tuned, variant=with_setting(tuned.variant, trial.setting, tuned.variant.name))
-                    if configure(job, self.study.cohort).digest() == digest:
+                    if difference(tested, configure(job, self.study.cohort)) is None:
                         found.setdefault(split.name, trial)
         return found
 

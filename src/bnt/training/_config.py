@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tomli_w
@@ -17,6 +17,7 @@ from bnt.errors import BadInput
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
 
+CHANGED = "whose scans, sites or labels were different then"
 KINDS_OF_0_1 = {"pearson": "paper", "shrunk-z": "released"}
 
 
@@ -113,3 +114,48 @@ def read_config(folder: Path) -> RunConfig:
         return RunConfig(**data)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BadInput(f"{file} is not a run's configuration of this version ({error}): train again.") from error
+
+
+class Difference(NamedTuple):
+    """In what two configurations differ: in words, and the parameter that makes them the same, where one does."""
+
+    words: str
+    parameter: str = ""
+
+
+def difference(found: RunConfig, wanted: RunConfig) -> Difference | None:
+    """Return in what a run on disk differs from the one asked for; None where it is the same run.
+
+    Field by field, so that a run of an earlier version is the same where the fields that it did not have yet are at
+    their defaults. What decides most is named first: cohort, label, task, subjects, model, recipe, machine. Where the
+    cohort lies does not count.
+    """
+    if found.data_sha256 != wanted.data_sha256:
+        if found.cohort != wanted.cohort:
+            return Difference(f"it was made from cohort {found.cohort}, not {wanted.cohort}")
+        if found.label == wanted.label and found.options.get("confounds") == wanted.options.get("confounds"):
+            return Difference(f"it was made from cohort {found.cohort}, {CHANGED}")
+    if found.label != wanted.label:
+        return Difference(f"its label is {found.label!r}, not {wanted.label!r}", "label")
+    if found.task.kind != wanted.task.kind:
+        return Difference(f"its task is {found.task.kind}, not {wanted.task.kind}", "task")
+    if found.task.classes != wanted.task.classes and set(found.task.classes) == set(wanted.task.classes):
+        return Difference(f"its positive class is {found.task.classes[-1]}, not {wanted.task.classes[-1]}", "positive")
+    if found.split_sha256 != wanted.split_sha256:
+        return Difference(f"its split {found.split} has other subjects")
+    if found.model == wanted.model and found.source_sha256 != wanted.source_sha256:
+        return Difference(f"{wanted.model.rpartition(':')[0]} has changed since")
+    if found.model == wanted.model and found.revision != wanted.revision:
+        return Difference(f"it was made by revision {found.revision} of {found.model}, this bnt has {wanted.revision}")
+    theirs, mine = found.to_dict(), wanted.to_dict()
+    for key in ["model", "options", "recipe_name", "recipe", *(theirs | mine)]:
+        if key == "cohort" or theirs.get(key) == mine.get(key):
+            continue
+        parameter = {"recipe_name": "recipe", "recipe": "change"}.get(key, key)
+        old, new = theirs.get(key), mine.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            names = [name for name in old | new if old.get(name) != new.get(name)]
+            said = ", ".join(f"{name} = {old.get(name)!r}, not {new.get(name)!r}" for name in names)
+            return Difference(f"its {key} has {said}", parameter)
+        return Difference(f"its {key.replace('_name', '')} is {old!r}, not {new!r}", parameter)
+    return None

@@ -25,7 +25,7 @@ from bnt.splits import Split, check_split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._card import model_card
 from bnt.training._checkpoint import save_tensors
-from bnt.training._config import RunConfig, read_config, write_toml
+from bnt.training._config import RunConfig, difference, read_config, write_toml
 from bnt.training._learner import EpochWatcher, make_learner, options_for
 from bnt.training._metrics import binary_metrics, multiclass_metrics, regression_metrics
 from bnt.training._recipe import Recipe
@@ -147,22 +147,6 @@ def check_options(config: RunConfig) -> None:
         check_inputs(config.kind, config.recipe.inputs)
 
 
-def difference(found: RunConfig, wanted: RunConfig) -> str:
-    """Return the first setting in which two runs differ, in words."""
-    mine, theirs = wanted.to_dict(), found.to_dict()
-    for key, value in mine.items():
-        other = theirs.get(key)
-        if key == "cohort" or other == value:
-            continue
-        if key == "source_sha256":
-            return f"{wanted.model.rpartition(':')[0]} has changed since"
-        if isinstance(value, dict) and isinstance(other, dict):
-            name = next(k for k in {**value, **other} if value.get(k) != other.get(k))
-            return f"its {key} has {name} = {other.get(name)!r}, not {value.get(name)!r}"
-        return f"its {key} is {other!r}, not {value!r}"
-    return "it was made by another version"
-
-
 def data_digest(cohort: Cohort, *names: str) -> str:
     """Return a digest of what is learned from: scans, series, sites and the columns named, wherever they lie."""
     columns = [cohort.scans, cohort.sites, *(cohort.participants[name].to_numpy() for name in names)]
@@ -181,15 +165,15 @@ def roi_names(cohort: Cohort) -> tuple[str, ...]:
 def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:
     """Prepare the run's folder; return True if a finished run of this configuration is there already."""
     if (folder / "config.toml").is_file():
-        same = not overwrite and read_config(folder).digest() == config.digest()
-        if same and (folder / "DONE").is_file() and resume:
-            return True
-        if resume and not same and not overwrite:
-            what = difference(read_config(folder), config)
+        other = None if overwrite else difference(read_config(folder), config)
+        if resume and other is not None:
             raise BadInput(
-                f"{folder} holds a run of another configuration ({what}): give the options it was begun with, or "
-                "another folder, or --overwrite."
+                f"{folder} holds a run of another configuration ({other.words}): give the settings that it was started "
+                "with, or another folder, or --overwrite.",
+                other.parameter,
             )
+        if resume and not overwrite and (folder / "DONE").is_file():
+            return True
         if not resume and not overwrite:
             if (folder / "DONE").is_file():
                 raise BadInput(f"{folder} holds a finished run: choose another folder, or pass --overwrite.")

@@ -101,7 +101,7 @@ def test_a_site_of_one_class_is_said_once_and_below_the_table(odd_folder, tmp_pa
     assert "UserWarning" not in said.err
     assert "(n = 2)" in said.out
     assert compare(odd_folder, tmp_path / "study", *words) == 0
-    assert "All 6 runs were done earlier; nothing was run." in capfd.readouterr().err
+    assert "All 6 runs are done already." in capfd.readouterr().err
     page = write_report(tmp_path / "study").read_text()
     assert page.count("(n = 2)") == 4  # AUROC and specificity of two models
     assert f"<p>{sentence}" in page

@@ -13,6 +13,7 @@ from small_studies import tiny
 
 from bnt.cli import _tune_command as tune_command
 from bnt.cli._main import main
+from bnt.cli._options import Machine
 from bnt.cli._tune_command import parse_grid
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models, model_options
@@ -31,6 +32,7 @@ from bnt.studies._grids import (
 )
 from bnt.studies._job import GO_ON, Variant
 from bnt.studies._tuning import Tuning, inner_split, status_of, with_setting
+from bnt.studies._wording import duration
 from bnt.training._recipe import Recipe, find_recipe
 
 
@@ -374,7 +376,7 @@ def test_sans_grid_has_the_papers_epochs_for_all_that_is_compared(cohort_folder,
     def stop(*args, **_):
         raise Seen(args[3].recipe.epochs)
 
-    monkeypatch.setattr(tuning_module, "Tuning", stop)
+    monkeypatch.setattr("bnt.studies.Tuning", stop, raising=False)
     with pytest.raises(Seen, match=str(epochs)):
         main(["tune", str(cohort_folder), "--model", "san", "--out", str(tmp_path / "x"), *words])
 
@@ -382,10 +384,10 @@ def test_sans_grid_has_the_papers_epochs_for_all_that_is_compared(cohort_folder,
 def test_how_long_a_search_takes_is_said_before_it_starts(make_tuning, monkeypatch):
     monkeypatch.setattr(estimate, "step_seconds", lambda *_, **__: 10.0)
     tuning = make_tuning()
-    options = tune_command.Options(cohort=Path("."), out=tuning.folder)
-    said = tune_command.how_long(tuning, options, 2)
+    options = tune_command.Options(cohort=Path("."), out=tuning.folder, machine=Machine(jobs=2))
+    said = tune_command.how_long(tuning, options)
     trial, final = (
         estimate.most_steps(tuning.base.recipe, len(study.splits[0].train)) for study in (tuning.inner, tuning.study)
     )
     seconds = (8 * trial + 4 * final) * 10.0 * estimate.BEYOND_STEPS / 2
-    assert said == f": about {estimate.duration(seconds)} with 4 epochs each, at the speed of the model as it is"
+    assert said == f": about {duration(seconds)} with 4 epochs each, at the speed of the model as it is"

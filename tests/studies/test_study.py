@@ -15,11 +15,10 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.splits import Split, named_splits
 from bnt.studies._job import Job, Variant
-from bnt.studies._merge import run_mismatch
 from bnt.studies._results import pooled_predictions, run_table, shared_runs, write_tables
 from bnt.studies._statistics import delong, paired_test
 from bnt.studies._study import Study, folder_name
-from bnt.training._config import RunConfig
+from bnt.training._config import RunConfig, difference
 from bnt.training._recipe import find_recipe
 from bnt.training._task import Task
 
@@ -176,7 +175,7 @@ def test_an_unknown_reference_is_refused(whole):
 def test_splits_of_another_seed_are_refused(cohort, copy):
     study = make_study(copy, cohort, [Variant("svm", "svm")])
     study.splits = [replace(split, name=split.name.replace(":0:", ":1:")) for split in study.splits]
-    with pytest.raises(BadInput, match="another one: choose another --out"):
+    with pytest.raises(BadInput, match="site-stratified:1:split0"):
         study.run()
 
 
@@ -186,7 +185,7 @@ def test_other_labels_or_sites_under_the_same_names_are_refused(cohort, copy):
         people = cohort.participants.copy()
         people[column] = people[column].to_numpy()[::-1]
         study.cohort = Cohort(cohort.connectomes, people, timeseries=cohort.timeseries, path=cohort.path)
-        with pytest.raises(BadInput, match="whose scans, sites or labels were others then"):
+        with pytest.raises(BadInput, match="whose scans, sites or labels"):
             study.run()
 
 
@@ -203,49 +202,60 @@ def test_another_cohort_is_named_before_all_that_differs_with_it(cohort, copy, t
         study.todo()
 
 
-def test_a_study_of_another_protocol_says_how_to_go_on(cohort, copy):
+def test_another_protocol_is_refused_and_an_old_name_of_the_same_is_not(cohort, copy):
     study = make_study(copy, cohort, [LOGISTIC])
     study.protocol = "random"
-    with pytest.raises(BadInput, match="or give --protocol site-stratified to go on with it"):
+    with pytest.raises(BadInput, match="protocol = 'site-stratified', not 'random'") as caught:
         study.todo()
+    assert caught.value.parameter == "protocol"
+    study.protocol = "paper"
+    assert study.todo() == []
 
 
-def config_of(variant, **changes):
-    """The configuration of a run, as far as it decides whether a study goes on."""
-    made = RunConfig("bnt", "diagnosis", 0, variant.recipe, Task("classification", (0, 1)), options=variant.options)
-    return replace(made, **{"cohort": "/a", "data_sha256": "1", **changes})
-
-
-DEFAULT = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt"))
-SHORT = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt", epochs=3))
-SLOW = Variant("bnt", "bnt", recipe=find_recipe("default", "bnt", lr=0.5))
+def config_of(recipe="default", changes=None, **fields):
+    """The configuration of a run, as far as it decides whether a study is resumed."""
+    made = RunConfig("bnt", "diagnosis", 0, find_recipe(recipe, "bnt", **changes or {}), Task("classification", (0, 1)))
+    return replace(made, recipe_name=recipe, **{"cohort": "/a", "data_sha256": "1", **fields})
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "what", "way"),
+    ("found", "named", "parameter"),
     [
-        (config_of(SHORT), config_of(DEFAULT), "epochs = 3, not 30", "add --epochs 3"),
-        (config_of(DEFAULT), config_of(SHORT), "epochs = 30, not 3", "leave out --epochs"),
-        (config_of(SLOW), config_of(DEFAULT), "lr = 0.5", "add --change lr=0.5"),
-        (config_of(SLOW), config_of(SHORT), "epochs = 30", "add --change lr=0.5 and leave out --epochs"),
-        (config_of(DEFAULT, threads=2), config_of(DEFAULT), "threads is 2, not 1", "give --threads 2"),
-        (config_of(DEFAULT, label="sex"), config_of(SHORT), "label is 'sex'", "give --label sex"),
-        (config_of(DEFAULT, revision=2), config_of(SHORT), "edition 2 of bnt", ""),
-        (config_of(DEFAULT, cohort="/b", data_sha256="2"), config_of(SHORT, label="x"), "cohort /b, not /a", ""),
-        (config_of(DEFAULT, recipe_name="paper"), config_of(SHORT), "recipe is paper", "give --recipe paper"),
-        (config_of(DEFAULT, split_sha256="x"), config_of(SHORT), "has other subjects", ""),
-        (
-            config_of(DEFAULT, task=Task("classification", (1, 0))),
-            config_of(SHORT),
-            "positive class is 0, not 1",
-            "give --positive 0",
-        ),
+        (config_of(changes={"lr": 0.5, "epochs": 7}), ["epochs = 7", "lr = 0.5"], "change"),
+        (config_of("paper"), ["recipe", "'paper'"], "recipe"),
+        (config_of(threads=2), ["threads is 2, not 1"], "threads"),
+        (config_of(label="sex"), ["'sex'"], "label"),
+        (config_of(task=Task("classification", (1, 0))), ["positive class is 0, not 1"], "positive"),
+        (config_of(options={"n_clusters": 3}), ["n_clusters = 3"], "options"),
+        (config_of(revision=9), ["revision 9 of bnt"], ""),
+        (config_of(split="s", split_sha256="x", threads=2), ["split s has other subjects"], ""),
+        (config_of(cohort="/b", data_sha256="2", label="x"), ["cohort /b, not /a"], ""),
+        (config_of(data_sha256="2"), ["cohort /a, whose"], ""),
     ],
 )
-def test_what_decides_most_is_named_with_the_option_that_goes_on(found, wanted, what, way):
-    said, how = run_mismatch(found, wanted)
-    assert what in said
-    assert how == way
+def test_what_decides_most_is_named_with_its_parameter(found, named, parameter):
+    other = difference(found, config_of())
+    assert all(word in other.words for word in named)
+    assert other.parameter == parameter
+
+
+def test_a_run_is_the_same_wherever_its_cohort_lies():
+    assert difference(config_of(cohort="/b"), config_of()) is None
+
+
+def test_a_study_of_an_earlier_version_without_a_new_field_is_resumed(cohort, copy):
+    before = weights(copy)
+    study = json.loads((copy / "study.json").read_text())
+    for variant in study["variants"]:
+        del variant["recipe"]["count_dropped"]
+    (copy / "study.json").write_text(json.dumps(study))
+    for file in copy.glob("runs/*/config.toml"):
+        file.write_text(file.read_text().replace("count_dropped = false\n", ""))
+        (file.parent / "DONE").write_text("the digest of the earlier version")
+    again = make_study(copy, cohort, [tiny(), LOGISTIC])
+    assert again.todo() == []
+    assert again.run() == {}
+    assert weights(copy) == before
 
 
 def test_another_positive_class_is_refused(cohort, copy):
