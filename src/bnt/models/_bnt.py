@@ -8,10 +8,6 @@
      the model, and the paper's own baseline      BNT, VanillaTF
 
 All layers are torch's; :mod:`bnt.nn._kernels` computes them faster on a CPU.
-
-References
-----------
-Kan X, Dai W, Cui H, Zhang Z, Guo Y, Yang C (2022). Brain Network Transformer. NeurIPS 35.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""BrainGB: graph attention on complete graphs, with concatenated messages and without an edge list.
-
-References
-----------
-Cui H, Dai W, Zhu Y, Kan X, Chen Gu AA, Lukemire J, Zhan L, He L, Guo Y, Yang C (2022). BrainGB: a benchmark for brain
-network analysis with graph neural networks. IEEE Transactions on Medical Imaging 42(2).
-"""
+"""BrainGB: graph attention on complete graphs, with concatenated messages and without an edge list."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.nn._network import Network, Output, check_choice, check_connectomes, check_positive
-from bnt.nn._readouts import create_readout
+from bnt.nn._readouts import Head, create_readout
 
 # -- message passing -----------------------------------------------------------------------------------
 
@@ -99,12 +94,9 @@ class _NodeNorm(nn.BatchNorm1d):
         return super().forward(z.flatten(0, 1)).view_as(z)
 
 
-def _dense(*sizes: int, end: bool = True) -> list[nn.Module]:
-    """Return linear layers with LeakyReLU between them and, unless ``end`` is False, after them."""
-    layers: list[nn.Module] = []
-    for n_in, n_out in zip(sizes, sizes[1:]):
-        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(SLOPE)]
-    return layers if end else layers[:-1]
+def _dense(*sizes: int) -> list[nn.Module]:
+    """Return linear layers with LeakyReLU after each."""
+    return [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.LeakyReLU(SLOPE))]
 
 
 class BrainGB(Network):
@@ -178,7 +170,7 @@ class BrainGB(Network):
         options: dict[str, Any] = {"reduce": None} if concat else {}
         self.block2 = nn.Sequential(*_dense(n_heads * hidden, *widths), _NodeNorm(widths[-1]))
         self.readout = create_readout(readout, n_rois, widths[-1], **{**options, **(readout_options or {})})
-        self.head = nn.Sequential(*_dense(self.readout.out_features, 256, 32, n_classes, end=False))
+        self.head = Head(self.readout.out_features, n_classes, SLOPE)
 
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False

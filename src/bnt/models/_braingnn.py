@@ -1,10 +1,4 @@
-"""BrainGNN: graph convolution with weights of its own for each ROI, and pooling that selects ROIs.
-
-References
-----------
-Li X, Zhou Y, Dvornek N, Zhang M, Gao S, Zhuang J, Scheinost D, Staib LH, Ventola P, Duncan JS (2021). BrainGNN:
-interpretable brain graph neural network for fMRI analysis. Medical Image Analysis 74.
-"""
+"""BrainGNN: graph convolution with weights of its own for each ROI, and pooling that selects ROIs."""
 
 from __future__ import annotations
 
@@ -190,7 +184,7 @@ class BrainGNN(Network):
       nilearn's Ledoit-Wolf covariance. The default needs no series: edges are absolute values of the connectome.
       ``braingnn-released`` has ``edges="partial"``, which a cohort without series cannot give, and
       ``features="fisher-z"``, which on a cohort of kind ``shrunk-z`` are the published ones and on one of Pearson
-      correlations lack the shrinkage. Zero entries, such as those of a constant ROI, are no edges.
+      correlations lack the shrinkage. Zero entries, such as those of a constant ROI, are not edges.
     - ``released=True``: scores are not standardised; they pass a sigmoid in the pooling, another before TPK and a
       third before GLC; and both losses see the kept nodes only, in the order of their scores, so that GLC compares
       ranks instead of ROIs. The default takes one sigmoid and all ROIs, as the paper's equations read.
@@ -277,7 +271,7 @@ class BrainGNN(Network):
         return Output(self.head(embedding), loss, (), torch.sigmoid(first.scores)[..., None] if explain else None)
 
     def check_inputs(self, kind: str, inputs: str) -> None:
-        """Refuse connectomes whose Fisher z would be none of correlations.
+        """Refuse connectomes that are not correlations if their Fisher z is needed.
 
         Parameters
         ----------

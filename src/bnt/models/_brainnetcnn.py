@@ -1,10 +1,4 @@
-"""BrainNetCNN: cross-shaped filters over the edges of a connectome, as matrix products.
-
-References
-----------
-Kawahara J, Brown CJ, Miller SP, Booth BG, Chau V, Grunau RE, Zwicker JG, Hamarneh G (2017). BrainNetCNN: convolutional
-neural networks for brain networks; towards predicting neurodevelopment. NeuroImage 146.
-"""
+"""BrainNetCNN: cross-shaped filters over the edges of a connectome, as matrix products."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""BrainNetGNN: a directed graph learned by attention between encoded time series, read by a gated graph network.
-
-References
-----------
-Mahmood U, Fu Z, Calhoun VD, Plis S (2021). A deep learning model for data-driven discovery of functional connectivity.
-Algorithms 14(3):75.
-"""
+"""BrainNetGNN: a directed graph learned by attention between encoded time series, read by a gated graph network."""
 
 from __future__ import annotations
 
@@ -190,15 +184,15 @@ class BrainNetGNN(Network):
       comparison of Kan 2022 does not say how it adapted them and did not tune the model.
     - ``released=True``: the encoder classifier is missing from the published optimiser's list, so it stays random
       and still adds to the logits and to the L1 norm. The default trains it.
-    - Attention weight (i, j), of query i for key j, is the edge from i to j, as in the published code: j hears from
-      those who attend to it.
+    - Attention weight (i, j), of query i for key j, is the edge from i to j, as in the published code: j receives
+      messages from the nodes that attend to it.
     - Training gives a random window of T volumes of each scan, evaluation the first one, each ROI standardised
       within it, so that series of different lengths can be read; upstream standardises whole series of one length.
     - Pooling scores go through tanh and Set2Set asks twice, as in the published code. Its unused modules (an
       attention MLP, five more Set2Set, a batch norm, a classifier) are not made.
-    - Everything but the encoder is drawn Xavier-normal. The published gain of 0.25 puts out the signal: six gated
+    - Everything but the encoder is drawn Xavier-normal. The published gain of 0.25 extinguishes the signal: six gated
       convolutions and three poolings, which multiply nodes by small scores, leave differences between subjects of
-      1e-8, and the graph network starts with the same answer for everyone. The default is a gain of 2, found by
+      1e-8, and the graph network starts with the same answer for all subjects. The default is a gain of 2, found by
       looking at that spread on random series (above 0.1 in the logits, of five gains tried); classifier and last
       layer take 1. The encoder is orthogonal with gain sqrt(2) in both.
     - Even so it stayed near chance in short informal runs on 300 simulated scans, for reasons not established. Kan

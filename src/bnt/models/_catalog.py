@@ -93,7 +93,7 @@ class Entry:
         return getattr(import_module(module), attribute)
 
 
-# Without the hidden MLP it needs hundreds of steps to leave chance; small batches make more of them in the same time.
+# Without the hidden MLP it needs hundreds of steps to rise above chance; small batches make more steps in the same time.
 # On ABIDE validation rises from about epoch 10 on; the epochs chosen are 11 to 30 (results/abide/README.md).
 BNT_BUDGET = MappingProxyType({"batch_size": 8, "epochs": 30, "min_steps": 1056})
 # The published rate of 1e-2 gives it a lower AUROC on ABIDE than 1e-3, the lowest of the paper's grid

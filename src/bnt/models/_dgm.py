@@ -1,10 +1,4 @@
-"""DGM, the differentiable graph module: a graph of sampled neighbours, learned by reward.
-
-References
-----------
-Kazi A, Cosmo L, Ahmadi SA, Navab N, Bronstein MM (2023). Differentiable graph module (DGM) for graph convolutional
-networks. IEEE Transactions on Pattern Analysis and Machine Intelligence 45(2).
-"""
+"""DGM, the differentiable graph module: a graph of sampled neighbours, learned by reward."""
 
 from __future__ import annotations
 

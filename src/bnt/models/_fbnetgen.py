@@ -1,10 +1,4 @@
-"""FBNetGen: a graph generated from the time series, over which connection profiles are passed.
-
-References
-----------
-Kan X, Cui H, Lukemire J, Guo Y, Yang C (2022). FBNetGen: task-aware GNN-based fMRI analysis via functional brain
-network generation. MIDL.
-"""
+"""FBNetGen: a graph generated from the time series, over which connection profiles are passed."""
 
 from __future__ import annotations
 
@@ -16,6 +10,7 @@ from torch import Tensor, nn
 
 from bnt.errors import BadInput
 from bnt.nn._network import Network, Output, check_choice, check_connectomes, check_series
+from bnt.nn._readouts import Head
 
 # -- encoders: from the series of a ROI to an embedding ------------------------------------------------
 
@@ -170,19 +165,20 @@ class FBNetGen(Network):
     group_weight, sparsity_weight : float
         Weights of the auxiliary losses.
     released : bool
-        The published message passing, which passes none, and the published end of the GRU.
+        The published message passing, which passes no messages, and the published end of the GRU.
 
     Notes
     -----
     Deviations from the paper or its code, and what we chose:
 
     - ``released=True``: the published contraction multiplies each node's features by its own row sum of A, so that
-      nodes never hear of each other; and the GRU's output is read at the last window, where the backward direction
+      nodes exchange no messages; and the GRU's output is read at the last window, where the backward direction
       has seen one window. The default takes the last state of each direction.
     - The A X of the paper's equation alone cannot be trained: ROIs have almost the same embedding and A is 1 / E
-      everywhere (SD 3e-5 at the start), so that every ROI gets the same vector. In the default, without a parameter
-      more, embeddings are standardised over the ROIs of a scan before the softmax, and a node keeps its own features
-      and hears how the mean that A weighs differs from the plain mean of all nodes: (D^-1 A - 1 / V) X beside X.
+      everywhere (SD 3e-5 at the start), so that every ROI gets the same vector. In the default, without more
+      parameters, embeddings are standardised over the ROIs of a scan before the softmax, and a node keeps its own
+      features and receives the difference between the mean weighted by A and the plain mean of all nodes:
+      (D^-1 A - 1 / V) X beside X.
     - Training gives a random window of T volumes of each scan, evaluation the first one, each ROI standardised
       within it; the published code takes the first 100 volumes and standardises by the mean and SD of the whole
       data set.
@@ -245,9 +241,7 @@ class FBNetGen(Network):
         self.norm2 = nn.BatchNorm1d(v)
         self.round3 = nn.Sequential(nn.Linear(v, 64), nn.LeakyReLU(0.2), nn.Linear(64, 8), nn.LeakyReLU(0.2))
         self.norm3 = nn.BatchNorm1d(v)
-        self.head = nn.Sequential(
-            nn.Linear(8 * v, 256), nn.LeakyReLU(0.2), nn.Linear(256, 32), nn.LeakyReLU(0.2), nn.Linear(32, n_classes)
-        )
+        self.head = Head(8 * v, n_classes, slope=0.2)
 
     def forward(
         self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False

@@ -1,10 +1,4 @@
-"""Graphormer on binned connectivity: attention with a learned bias for each pair of nodes.
-
-References
-----------
-Ying C, Cai T, Luo S, Zheng S, Ke G, He D, Shen Y, Liu TY (2021). Do transformers really perform badly for graph
-representation? NeurIPS 34.
-"""
+"""Graphormer on binned connectivity: attention with a learned bias for each pair of nodes."""
 
 from __future__ import annotations
 

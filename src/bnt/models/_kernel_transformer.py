@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -172,6 +172,8 @@ class KernelTransformer(Decides):
     seed : int
         Of the networks' first weights, batches, mixup and dropout. A run sets its own.
     """
+
+    small: ClassVar = {"epochs": 1, "min_steps": 15}  # trains in seconds, for tests
 
     def __init__(
         self,

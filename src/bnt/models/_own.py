@@ -1,7 +1,7 @@
 """Models of a user's own: ``my_models.py:GCN`` wherever a model's name is asked for.
 
 What takes ``n_rois`` and ``n_classes`` makes a network; anything else makes a scikit-learn estimator. The file is
-run as Python code, once a process, from where the user says it lies; a run keeps its sha256.
+run as Python code, once per process; a run records its sha256.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bnt.errors import BadInput, in_one_line
 from bnt.models._catalog import Entry, own_parts, own_source, short_name, source_digest
 from bnt.models._inputs import Inputs
-from bnt.nn import Output
+from bnt.nn import Network, Output
 
 
 def own_entry(name: str) -> Entry:
@@ -54,7 +54,7 @@ def own_constructor(name: str) -> Callable[..., Any]:
             found = made(**given, **options)
         except BadInput:
             raise
-        except Exception as error:  # whatever the user's code raises is told as such
+        except Exception as error:  # whatever the user's code raises is reported as such
             raise BadInput(f"{shown} cannot be made: {in_one_line(error, besides=__file__)}.") from error
         return OwnNetwork(found, n_rois, n_classes, shown) if network else OwnEstimator(found, n_classes, shown)
 
@@ -78,7 +78,7 @@ def _module(path: Path, digest: str) -> ModuleType:
     name = f"bnt_own_{path.stem}_{digest[:12]}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise BadInput(f"{path} is no Python file.")
+        raise BadInput(f"{path} is not a Python file.")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     module = module_from_spec(spec)
@@ -108,7 +108,7 @@ def _makes_network(made: Any) -> bool:
     return False
 
 
-class OwnNetwork(nn.Module):
+class OwnNetwork(Network):
     """A torch module that maps connectomes (B, V, V) to logits (B, C), or to an Output with them.
 
     It is given ``series``, ``target`` and ``explain`` where its ``forward`` names them.
@@ -149,7 +149,7 @@ class OwnNetwork(nn.Module):
         if output.logits.shape != wanted:
             raise BadInput(
                 f"{self.name} returned logits of shape {tuple(output.logits.shape)} for {len(x)} subjects: they must "
-                f"be {wanted}, one column {'for the score' if self.n_classes == 1 else 'a class'}."
+                f"be {wanted}, one column {'for the score' if self.n_classes == 1 else 'per class'}."
             )
         return output
 
@@ -204,7 +204,7 @@ class OwnEstimator:
         return np.asarray(self.estimator.predict(inputs.edges))
 
     def predict_proba(self, inputs: Inputs) -> np.ndarray:
-        """Return probabilities, one column a class."""
+        """Return probabilities, one column per class."""
         found = np.asarray(self.estimator.predict_proba(inputs.edges))
         if found.shape != (len(inputs), self.n_classes):
             raise BadInput(

@@ -1,10 +1,4 @@
-"""SAN, the spectral attention network: positions from the Laplacian's spectrum, attention that depends on edges.
-
-References
-----------
-Kreuzer D, Beaini D, Hamilton WL, Létourneau V, Tossou P (2021). Rethinking graph transformers with spectral
-attention. NeurIPS 34.
-"""
+"""SAN, the spectral attention network: positions from the Laplacian's spectrum, attention that depends on edges."""
 
 from __future__ import annotations
 

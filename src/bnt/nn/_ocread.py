@@ -1,9 +1,4 @@
-"""OCRead, the orthonormal clustering readout of the Brain Network Transformer (section 3.3 and 3.4 of its paper).
-
-References
-----------
-Kan X, Dai W, Cui H, Zhang Z, Guo Y, Yang C (2022). Brain Network Transformer. NeurIPS 35.
-"""
+"""OCRead, the orthonormal clustering readout of the Brain Network Transformer (section 3.3 and 3.4 of its paper)."""
 
 from __future__ import annotations
 
@@ -175,6 +170,10 @@ class OCRead(nn.Module):
     -----
     Deviations of the released code from the paper are the options ``assignment="squared"``,
     ``hidden_mlp=True`` and ``normalise_first=False``.
+
+    References
+    ----------
+    Kan X, Dai W, Cui H, Zhang Z, Guo Y, Yang C (2022). Brain Network Transformer. NeurIPS 35.
 
     Examples
     --------

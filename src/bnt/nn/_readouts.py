@@ -294,7 +294,11 @@ def padded_batch(graphs: list[Tensor]) -> tuple[Tensor, Tensor]:
 class Head(nn.Sequential):
     """The classifier of the Brain Network Transformer's code: F - 256 - 32 - C with LeakyReLU and without dropout."""
 
-    def __init__(self, in_features: int, n_classes: int) -> None:
+    def __init__(self, in_features: int, n_classes: int, slope: float = 0.01) -> None:
         super().__init__(
-            nn.Linear(in_features, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU(), nn.Linear(32, n_classes)
+            nn.Linear(in_features, 256),
+            nn.LeakyReLU(slope),
+            nn.Linear(256, 32),
+            nn.LeakyReLU(slope),
+            nn.Linear(32, n_classes),
         )
