@@ -13,7 +13,7 @@ from functools import cache, wraps
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def own_entry(name: str) -> Entry:
         paper="your own",
         family="network" if _makes_network(made) else "classical",
         needs_series=bool(getattr(made, "needs_series", False)),
-        training=MappingProxyType(dict(getattr(made, "training", {}))),
+        training=getattr(made, "training", {}),
         source_sha256=source_digest(name),
     )
 
