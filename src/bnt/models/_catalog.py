@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -63,9 +63,9 @@ class Entry:
     paper: str
     family: Literal["network", "classical", "hybrid"] = "network"
     needs_series: bool = False
-    presets: Mapping[str, Any] = MappingProxyType({})
-    training: Mapping[str, Any] = MappingProxyType({})
-    budget: Mapping[str, Any] = MappingProxyType({})
+    presets: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    budget: Mapping[str, Any] = field(default_factory=dict)
     revision: int = 1
     source_sha256: str | None = None
 
