@@ -6,6 +6,6 @@ __all__ = [
     "square",
 ]
 
-from ._cohort import Cohort
-from ._store import CohortWriter, load_cohort
+from ._cohort import Cohort, load_cohort
+from ._store import CohortWriter
 from ._triangle import flat, square

@@ -2,78 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b, sha256
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._triangle import n_rois_of, square_tensor
+from bnt.cohort._store import (
+    COUNTS,
+    REQUIRED,
+    CohortWriter,
+    Series,
+    canonical_kind,
+    complete_participants,
+    complete_rois,
+    open_array,
+    read_manifest,
+    read_rows,
+    read_table,
+    scan_digest,
+)
+from bnt.cohort._triangle import flat_symmetric, n_edges, n_rois_of, square_tensor
 from bnt.cohort._triangle import square as square_of
 from bnt.errors import BadInput
 
 if TYPE_CHECKING:
     import torch
-
-REQUIRED = ("participant_id", "site", "n_volumes", "group", "scan")
-COUNTS = ("n_missing_rois", "sub_id")  # facts about the scan: never offered as something to predict
-ROI_COLUMNS = ("roi", "label", "x", "y", "z", "network")
-KIND_ALIASES = {"correlation": "pearson", "paper": "pearson", "released": "shrunk-z"}  # the last two: bnt 0.1.0
-
-
-def canonical_kind(name: str) -> str:
-    """Return the name of a connectivity kind as it is written today; names of bnt 0.1.0 are still read."""
-    return KIND_ALIASES.get(name, name)
-
-
-def scan_digest(row: np.ndarray) -> str:
-    """Return a short digest of one subject's connectome: equal digests are the same scan."""
-    return blake2b(np.ascontiguousarray(row, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
-
-
-def complete_participants(participants: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the columns every cohort has, in front, or say what is wrong with it."""
-    table = participants.reset_index(drop=True).copy()
-    if "participant_id" not in table:
-        raise BadInput(f"The participants table has no participant_id column, only {list(table.columns)}.")
-    table["participant_id"] = table["participant_id"].astype(str)
-    repeated = table["participant_id"][table["participant_id"].duplicated()]
-    if len(repeated):
-        raise BadInput(
-            f"Participant {repeated.iloc[0]!r} is listed twice in the participants table: keep one row a scan."
-        )
-    if "site" not in table:
-        table["site"] = "unknown"
-    table["site"] = table["site"].fillna("unknown").astype(str)
-    if "n_volumes" not in table:
-        table["n_volumes"] = pd.array([pd.NA] * len(table), dtype="Int64")
-    table["n_volumes"] = table["n_volumes"].astype("Int64")
-    if "group" not in table:
-        table["group"] = table["participant_id"]
-    table["group"] = table["group"].fillna(table["participant_id"]).astype(str)
-    if "scan" not in table:
-        table["scan"] = ""
-    table["scan"] = table["scan"].fillna("").astype(str)
-    front = [*REQUIRED]
-    return table[front + [c for c in table.columns if c not in front]]
-
-
-def complete_rois(rois: pd.DataFrame | None, n_rois: int) -> pd.DataFrame:
-    """Return the ROI table with its six columns; unknown ones are empty."""
-    if rois is None:
-        rois = pd.DataFrame({"roi": np.arange(1, n_rois + 1)})
-    if len(rois) != n_rois:
-        raise BadInput(f"The ROI table has {len(rois)} rows, the connectomes have {n_rois} ROIs.")
-    table = rois.reset_index(drop=True).copy()
-    if "roi" not in table:
-        table["roi"] = np.arange(1, n_rois + 1)
-    for column in ("label", "network"):
-        table[column] = table[column].fillna("").astype(str) if column in table else ""
-    for column in ("x", "y", "z"):
-        table[column] = pd.to_numeric(table[column], errors="coerce") if column in table else np.nan
-    return table[[*ROI_COLUMNS, *(c for c in table.columns if c not in ROI_COLUMNS)]]
 
 
 class Cohort:
@@ -84,7 +39,7 @@ class Cohort:
     connectomes : array, (subjects, V(V-1)/2) or (subjects, V, V)
         Off-diagonal entries in the order of :mod:`bnt.cohort._triangle`, or symmetric matrices.
     participants : DataFrame
-        One row a scan: ``participant_id`` (unique), and where known ``site``, labels, ``n_volumes`` and
+        One row per scan: ``participant_id`` (unique), and where known ``site``, labels, ``n_volumes`` and
         ``group`` (subjects who must stay together: a family, two scans of one person).
     rois : DataFrame, optional
         ``roi, label, x, y, z, network``.
@@ -97,6 +52,10 @@ class Cohort:
     atlas, source, levels, findings
         Kept in ``cohort.json``: the atlas' name, where the data came from, what the codes of a label
         mean (``{"diagnosis": {"0": "control", "1": "ASD"}}``), what an import noticed.
+    path : path, optional
+        The folder that the arrays are mapped from.
+    scans : sequence of str, optional
+        Digests of the connectomes, where they are known already.
 
     Examples
     --------
@@ -123,10 +82,9 @@ class Cohort:
         levels: Mapping[str, Mapping[str, str]] | None = None,
         findings: Iterable[Mapping[str, Any]] = (),
         path: Path | None = None,
+        scans: Sequence[str] | None = None,
     ) -> None:
         if connectomes.ndim == 3:
-            from bnt.cohort._triangle import flat_symmetric
-
             connectomes = flat_symmetric(connectomes, "connectomes")
         self._edges = connectomes
         self.n_rois = n_rois_of(connectomes.shape[1])
@@ -135,8 +93,8 @@ class Cohort:
             raise BadInput(
                 f"There are {len(connectomes)} connectomes and {len(self._table)} rows in the participants table."
             )
-        if path is None:  # a table may come from another cohort, with the digests of other connectomes
-            self._table["scan"] = [scan_digest(row) for row in connectomes]
+        # Without ``scans`` they are computed: a table may come from another cohort, with other connectomes.
+        self._table["scan"] = [scan_digest(row) for row in connectomes] if scans is None else list(scans)
         self.rois = complete_rois(rois, self.n_rois)
         self.kind, self.diagonal, self.atlas = canonical_kind(kind), float(diagonal), atlas
         self.source, self.levels = dict(source or {}), {k: dict(v) for k, v in (levels or {}).items()}
@@ -153,7 +111,7 @@ class Cohort:
 
     def _check_series(self, parts: list[np.ndarray]) -> None:
         if len(parts) != len(self._table):
-            raise BadInput(f"There are {len(parts)} series and {len(self._table)} connectomes: give one a subject.")
+            raise BadInput(f"There are {len(parts)} series and {len(self._table)} connectomes: give one per subject.")
         for who, one in zip(self._table["participant_id"], parts):
             if one.ndim != 2 or one.shape[1] != self.n_rois:
                 raise BadInput(
@@ -206,7 +164,7 @@ class Cohort:
 
     @property
     def timeseries(self) -> Series | None:
-        """One (volumes, V) array a subject, or None where the source has no series."""
+        """One (volumes, V) array per subject, or None where the source has no series."""
         if self._series is None or self._rows is None:
             return self._series
         return self._series.select(self._rows)
@@ -250,7 +208,7 @@ class Cohort:
         """
         if name not in self._table:
             allowed = [c for c in self._table.columns if c not in (*REQUIRED, *COUNTS)]
-            there = f"it has {', '.join(allowed)}" if allowed else "import it with a --participants table that has one"
+            there = f"it has {', '.join(allowed)}" if allowed else "import it with a participants table that has one"
             raise BadInput(f"{self._where()} has no label {name!r}; {there}.")
         column = self.participants[name]
         missing = column.isna().to_numpy()
@@ -296,19 +254,21 @@ class Cohort:
     def where(self, **conditions: Any) -> Cohort:
         """Return the subjects whose columns have the given values, or one of a list of values."""
         keep = np.ones(len(self), dtype=bool)
+        self._check_columns(conditions)
         for name, wanted in conditions.items():
-            if name not in self._table:
-                raise BadInput(f"{self._where()} has no column {name!r}; it has {', '.join(self._table.columns)}.")
             wanted = list(wanted) if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted]
             keep &= self.participants[name].isin(wanted).to_numpy()
         return self.select(keep)
 
     def having(self, *names: str) -> Cohort:
         """Return the subjects who have a value in each of the columns named."""
+        self._check_columns(names)
+        return self.select(self.participants[list(names)].notna().all(axis=1).to_numpy())
+
+    def _check_columns(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._table:
                 raise BadInput(f"{self._where()} has no column {name!r}; it has {', '.join(self._table.columns)}.")
-        return self.select(self.participants[list(names)].notna().all(axis=1).to_numpy())
 
     # -- numbers for models ------------------------------------------------------------------------
 
@@ -322,8 +282,6 @@ class Cohort:
         if self._rows is not None:
             rows = self._rows[rows]
         if isinstance(self._edges, np.memmap) and self.path is not None:
-            from bnt.cohort._store import read_rows
-
             return read_rows(self.path / "connectomes.npy", self._edges, rows)
         return np.asarray(self._edges[rows], dtype=np.float32)
 
@@ -353,9 +311,22 @@ class Cohort:
         overwrite : bool
             Replace a cohort that is there already.
         """
-        from bnt.cohort._store import save_cohort
-
-        return save_cohort(self, path, dtype=dtype, overwrite=overwrite)
+        with CohortWriter(path, self.n_rois, dtype=dtype, overwrite=overwrite) as writer:
+            series = self.timeseries
+            for start in range(0, len(self), 256):
+                rows = np.arange(start, min(start + 256, len(self)))
+                writer.append(self.edges(rows), None if series is None else [series[i] for i in rows])
+            writer.finish(
+                self.participants,
+                self.rois,
+                kind=self.kind,
+                diagonal=self.diagonal,
+                atlas=self.atlas,
+                source=self.source,
+                levels=self.levels,
+                findings=self.findings,
+            )
+        return load_cohort(path)
 
     def __repr__(self) -> str:
         sites = len(np.unique(self.sites))
@@ -363,48 +334,88 @@ class Cohort:
         return f"Cohort({len(self)} subjects, {self.n_rois} ROIs, {sites} sites, {self.kind}{series})"
 
 
-class Series(Sequence[np.ndarray]):
-    """Time series of different lengths, each a view of one (sum of volumes, V) array.
+def load_cohort(path: str | Path) -> Cohort:
+    """Open a cohort folder; arrays are memory-mapped, so the size does not matter.
 
     Parameters
     ----------
-    stacked : array, (sum of volumes, V)
-    starts : array of int, (subjects,)
-        Row at which each subject's series begins.
-    lengths : array of int, (subjects,)
-        Number of volumes of each subject.
+    path : path
+        A folder made by ``bnt simulate``, ``bnt fetch``, ``bnt import`` or :meth:`Cohort.save`.
+
+    Returns
+    -------
+    Cohort
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")  # a folder made by bnt simulate cohort
+    >>> cohort.connectomes.shape
+    (40, 190)
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    n_rois, n_subjects = int(manifest["n_rois"]), int(manifest["n_subjects"])
+    edges = open_array(path / "connectomes.npy", n_edges(n_rois))
+    participants = read_table(path / "participants.tsv", ("participant_id", "site", "group", "scan"))
+    rois = read_table(path / "rois.tsv", ("label", "network"))
+    if not len(edges) == len(participants) == n_subjects:
+        raise BadInput(
+            f"{path} has {len(edges)} connectomes, {len(participants)} participants and {n_subjects} in cohort.json."
+        )
+    series = None
+    if "timeseries.npy" in manifest["sha256"]:
+        stacked = open_array(path / "timeseries.npy", n_rois)
+        lengths = participants["n_volumes"].to_numpy(dtype=np.int64)
+        if lengths.sum() != len(stacked):
+            raise BadInput(
+                f"{path / 'timeseries.npy'} has {len(stacked)} volumes, participants.tsv counts {lengths.sum()}."
+            )
+        series = Series(stacked, np.cumsum(lengths) - lengths, lengths)
+    return Cohort(
+        edges,
+        participants,
+        rois,
+        timeseries=series,
+        kind=manifest["kind"],
+        diagonal=manifest["diagonal"],
+        atlas=manifest["atlas"],
+        source=manifest["source"],
+        levels=manifest["levels"],
+        findings=manifest["findings"],
+        path=path,
+        scans=participants["scan"].tolist(),
+    )
+
+
+class CohortInMemory:
+    """Takes what a :class:`~bnt.cohort.CohortWriter` takes, and makes a :class:`Cohort` in memory of it.
+
+    Attributes
+    ----------
+    cohort : Cohort
+        After :meth:`finish`.
     """
 
-    def __init__(self, stacked: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
-        self.stacked = stacked
-        self.starts = starts
-        self.lengths = lengths
+    def __init__(self, n_rois: int) -> None:
+        self.n_rois = n_rois
+        self._edges: list[np.ndarray] = []
+        self._series: list[np.ndarray] = []
+        self._scans: list[str] = []
 
-    def __len__(self) -> int:
-        return len(self.lengths)
+    def __enter__(self) -> CohortInMemory:
+        return self
 
-    def __getitem__(self, i):
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
-        start = int(self.starts[i])
-        return self.stacked[start : start + int(self.lengths[i])]
+    def __exit__(self, *_: object) -> None:
+        return None
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[i] for i in range(len(self)))
+    def append(self, edges: np.ndarray, series: Iterable[np.ndarray] | None, scans: Sequence[str]) -> None:
+        """Add subjects: edges (n, V(V-1)/2), their series or None, and the digests of their connectomes."""
+        self._edges.append(edges)
+        self._series += [] if series is None else list(series)
+        self._scans += scans
 
-    def select(self, rows: np.ndarray) -> Series:
-        """Return the series of some subjects; nothing is copied."""
-        return Series(self.stacked, self.starts[rows], self.lengths[rows])
-
-    def digest(self) -> str:
-        """Return a digest of the lengths and of everyone's first and last volume: cheap, and changed by
-        other preprocessing, though not by an edit of a volume between them.
-        """
-        found = sha256(np.asarray(self.lengths, dtype=np.int64).tobytes())
-        for one in self:
-            found.update(np.ascontiguousarray(one[[0, -1]] if len(one) else one, dtype=np.float32).tobytes())
-        return found.hexdigest()
-
-    def __repr__(self) -> str:
-        span = f"{self.lengths.min()}-{self.lengths.max()}" if len(self) else "no"
-        return f"Series({len(self)} subjects, {span} volumes, {self.stacked.shape[1]} ROIs)"
+    def finish(self, participants: pd.DataFrame, rois: pd.DataFrame | None = None, **described: Any) -> None:
+        """Make the cohort; the parameters are those of :class:`Cohort`."""
+        edges, series = np.concatenate(self._edges), self._series or None
+        self.cohort = Cohort(edges, participants, rois, timeseries=series, scans=self._scans, **described)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bnt._progress import track
-from bnt.cohort._cohort import COUNTS, REQUIRED, Cohort, scan_digest
+from bnt.cohort._cohort import Cohort
 from bnt.cohort._findings import Check, checks_of
+from bnt.cohort._store import COUNTS, REQUIRED, changed_files
+from bnt.cohort._triangle import endpoints
 from bnt.errors import BadInput
 
 _SUBJECTS_AT_ONCE = 64
@@ -126,7 +127,7 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
         missing={str(c): int(n) for c, n in table.isna().sum().items() if n and c not in REQUIRED and n < len(table)},
         values=values,
         findings=cohort.findings,
-        changed_files=_changed(cohort) if verify else None,
+        changed_files=(changed_files(cohort.path) if cohort.path else []) if verify else None,
         group_of=dict(zip(table["participant_id"], table["group"])),
     )
     report.checks = checks_of(report)
@@ -138,7 +139,6 @@ def scan_values(cohort: Cohort) -> Values:
     low, high, total, count, beyond = np.inf, -np.inf, 0.0, 0, 0
     out = Values(np.nan, np.nan, np.nan)
     by_roi = np.zeros(cohort.n_rois, dtype=int)
-    same: defaultdict[str, list[str]] = defaultdict(list)
     ids = cohort.ids
     starts = range(0, len(cohort), _SUBJECTS_AT_ONCE)
     for start in track(starts, "Reading connectomes"):
@@ -156,7 +156,6 @@ def scan_values(cohort: Cohort) -> Values:
         empty = (good == 0).sum(1)
         for i, row in enumerate(rows):
             who = str(ids[row])
-            same[scan_digest(edges[i])].append(who)
             if wrong[i]:
                 out.not_finite[who] = int(wrong[i])
             if outside[i]:
@@ -169,14 +168,15 @@ def scan_values(cohort: Cohort) -> Values:
     out.smallest, out.largest, out.mean = low, high, total / max(count, 1)
     out.beyond_one_share = beyond / max(count, 1)
     out.without_signal_by_roi = {int(i): int(by_roi[i]) for i in np.flatnonzero(by_roi)}
+    same: defaultdict[str, list[str]] = defaultdict(list)
+    for who, scan in zip(ids, cohort.scans):
+        same[scan].append(str(who))
     out.duplicates = [people for people in same.values() if len(people) > 1]
     return out
 
 
 def _silent_rois(edges: np.ndarray, n_rois: int) -> np.ndarray:
     """Return a mask of the ROIs all of whose edges are 0."""
-    from bnt.cohort._triangle import endpoints
-
     first, second = endpoints(n_rois)
     used = edges != 0
     alive = np.zeros(n_rois, dtype=bool)
@@ -254,16 +254,3 @@ def _differences(table: pd.DataFrame, label: str | None, levels: dict[str, str])
         if pooled > 0:
             out[str(column)] = float((b.mean() - a.mean()) / pooled)
     return out
-
-
-def _changed(cohort: Cohort) -> list[str]:
-    """Return the files whose bytes are not those the manifest recorded."""
-    import json
-
-    from bnt.cohort._store import file_sha256
-
-    if cohort.path is None:
-        return []
-    folder = Path(cohort.path)
-    recorded: dict[str, str] = json.loads((folder / "cohort.json").read_text())["sha256"]
-    return [name for name, digest in recorded.items() if file_sha256(folder / name) != digest]

@@ -1,13 +1,14 @@
-"""A cohort on disk: written once, whole or not at all; opened in milliseconds whatever its size."""
+"""A cohort on disk: its tables and arrays, written once, whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b, sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._cohort import Cohort, Series, canonical_kind, complete_participants, complete_rois, scan_digest
 from bnt.cohort._files import new_folder
 from bnt.cohort._triangle import EDGE_ORDER, n_edges
 from bnt.errors import BadInput
@@ -25,6 +25,112 @@ DTYPES = ("float32", "float16")
 _HEADER = 128  # bytes: one alignment unit of the .npy format, enough for any shape of ours
 
 
+REQUIRED = ("participant_id", "site", "n_volumes", "group", "scan")
+COUNTS = ("n_missing_rois", "sub_id")  # facts about the scan: never offered as something to predict
+ROI_COLUMNS = ("roi", "label", "x", "y", "z", "network")
+KIND_ALIASES = {"correlation": "pearson", "paper": "pearson", "released": "shrunk-z"}  # the last two: bnt 0.1.0
+
+
+def canonical_kind(name: str) -> str:
+    """Return the name of a connectivity kind as it is written today; names of bnt 0.1.0 are still read."""
+    return KIND_ALIASES.get(name, name)
+
+
+def scan_digest(row: np.ndarray) -> str:
+    """Return a short digest of one subject's connectome: equal digests are the same scan."""
+    return blake2b(np.ascontiguousarray(row, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
+
+
+def complete_participants(participants: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the columns every cohort has, in front, or say what is wrong with it."""
+    table = participants.reset_index(drop=True).copy()
+    if "participant_id" not in table:
+        raise BadInput(f"The participants table has no participant_id column, only {list(table.columns)}.")
+    table["participant_id"] = table["participant_id"].astype(str)
+    repeated = table["participant_id"][table["participant_id"].duplicated()]
+    if len(repeated):
+        raise BadInput(
+            f"Participant {repeated.iloc[0]!r} is listed twice in the participants table: keep one row per scan."
+        )
+    if "site" not in table:
+        table["site"] = "unknown"
+    table["site"] = table["site"].fillna("unknown").astype(str)
+    if "n_volumes" not in table:
+        table["n_volumes"] = pd.array([pd.NA] * len(table), dtype="Int64")
+    table["n_volumes"] = table["n_volumes"].astype("Int64")
+    if "group" not in table:
+        table["group"] = table["participant_id"]
+    table["group"] = table["group"].fillna(table["participant_id"]).astype(str)
+    if "scan" not in table:
+        table["scan"] = ""
+    table["scan"] = table["scan"].fillna("").astype(str)
+    front = [*REQUIRED]
+    return table[front + [c for c in table.columns if c not in front]]
+
+
+def complete_rois(rois: pd.DataFrame | None, n_rois: int) -> pd.DataFrame:
+    """Return the ROI table with its six columns; unknown ones are empty."""
+    if rois is None:
+        rois = pd.DataFrame({"roi": np.arange(1, n_rois + 1)})
+    if len(rois) != n_rois:
+        raise BadInput(f"The ROI table has {len(rois)} rows, the connectomes have {n_rois} ROIs.")
+    table = rois.reset_index(drop=True).copy()
+    if "roi" not in table:
+        table["roi"] = np.arange(1, n_rois + 1)
+    for column in ("label", "network"):
+        table[column] = table[column].fillna("").astype(str) if column in table else ""
+    for column in ("x", "y", "z"):
+        table[column] = pd.to_numeric(table[column], errors="coerce") if column in table else np.nan
+    return table[[*ROI_COLUMNS, *(c for c in table.columns if c not in ROI_COLUMNS)]]
+
+
+class Series(Sequence[np.ndarray]):
+    """Time series of different lengths, each a view of one (sum of volumes, V) array.
+
+    Parameters
+    ----------
+    stacked : array, (sum of volumes, V)
+    starts : array of int, (subjects,)
+        Row at which each subject's series begins.
+    lengths : array of int, (subjects,)
+        Number of volumes of each subject.
+    """
+
+    def __init__(self, stacked: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
+        self.stacked = stacked
+        self.starts = starts
+        self.lengths = lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        start = int(self.starts[i])
+        return self.stacked[start : start + int(self.lengths[i])]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[i] for i in range(len(self)))
+
+    def select(self, rows: np.ndarray) -> Series:
+        """Return the series of some subjects; nothing is copied."""
+        return Series(self.stacked, self.starts[rows], self.lengths[rows])
+
+    def digest(self) -> str:
+        """Return a digest of the lengths and of everyone's first and last volume: cheap, and changed by
+        other preprocessing, though not by an edit of a volume between them.
+        """
+        found = sha256(np.asarray(self.lengths, dtype=np.int64).tobytes())
+        for one in self:
+            found.update(np.ascontiguousarray(one[[0, -1]] if len(one) else one, dtype=np.float32).tobytes())
+        return found.hexdigest()
+
+    def __repr__(self) -> str:
+        span = f"{self.lengths.min()}-{self.lengths.max()}" if len(self) else "no"
+        return f"Series({len(self)} subjects, {span} volumes, {self.stacked.shape[1]} ROIs)"
+
+
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file, read in blocks."""
     digest = sha256()
@@ -32,6 +138,32 @@ def file_sha256(path: Path) -> str:
         while block := handle.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the ``cohort.json`` of a cohort's folder, or say why the folder is no cohort of ours."""
+    file = path / "cohort.json"
+    if not path.is_dir():
+        raise BadInput(f"{path} is not a folder: give a cohort made by bnt simulate, bnt fetch or bnt import.")
+    if not file.is_file():
+        raise BadInput(f"{path} has no cohort.json, so it is not a cohort: make one with bnt import {path} OUT.")
+    try:
+        manifest = json.loads(file.read_text())
+        int(manifest["n_rois"]), int(manifest["n_subjects"]), dict(manifest["sha256"])
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise BadInput(f"{file} is not a manifest of ours ({error!r}): write the cohort again.") from error
+    if manifest.get("format") != FORMAT:
+        raise BadInput(f"{file} has format {manifest.get('format')}, this version reads {FORMAT}.")
+    missing = [name for name in manifest["sha256"] if not (path / name).is_file()]
+    if missing:
+        raise BadInput(f"{path} lacks {missing[0]}, which its cohort.json lists: write the cohort again.")
+    return dict(manifest)
+
+
+def changed_files(path: Path) -> list[str]:
+    """Return the files of a cohort whose bytes are not those that its manifest recorded (reads everything)."""
+    recorded: dict[str, str] = json.loads((path / "cohort.json").read_text())["sha256"]
+    return [name for name, digest in recorded.items() if file_sha256(path / name) != digest]
 
 
 class _GrowingArray:
@@ -85,7 +217,7 @@ class CohortWriter:
 
     def __init__(self, path: str | Path, n_rois: int, *, dtype: str = "float32", overwrite: bool = False) -> None:
         if dtype not in DTYPES:
-            raise BadInput(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}.")
+            raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.")
         self.path, self.n_rois, self.dtype = Path(path), n_rois, dtype
         self._overwrite = overwrite
         self._stack = ExitStack()
@@ -99,15 +231,26 @@ class CohortWriter:
         self._edges = _GrowingArray(self._work / "connectomes.npy", n_edges(self.n_rois), self.dtype)
         return self
 
-    def append(self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None) -> None:
-        """Add subjects: their (n, V(V-1)/2) vectors and, for all subjects or for none, their series."""
+    def append(
+        self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None, scans: Sequence[str] | None = None
+    ) -> None:
+        """Add subjects.
+
+        Parameters
+        ----------
+        edges : array, (n, V(V-1)/2)
+        series : iterable of (volumes, V) arrays, optional
+            For all subjects or for none.
+        scans : sequence of str, optional
+            Digests of the edges as they are stored (:func:`scan_digest`), where the caller has them already.
+        """
         edges = np.asarray(edges)
         if edges.ndim != 2 or edges.shape[1] != n_edges(self.n_rois):
             raise BadInput(
                 f"Connectomes of shape {edges.shape} do not fit {self.n_rois} ROIs ({n_edges(self.n_rois)} edges)."
             )
         stored = np.ascontiguousarray(edges, dtype=self.dtype)
-        self._scans += [scan_digest(row) for row in stored]
+        self._scans += [scan_digest(row) for row in stored] if scans is None else list(scans)
         self._edges.append(stored)
         for one in series if series is not None else ():
             if np.ndim(one) != 2 or np.shape(one)[1] != self.n_rois:
@@ -130,8 +273,6 @@ class CohortWriter:
         findings: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         """Write the tables and the manifest; the parameters are those of :class:`~bnt.cohort.Cohort`."""
-        from importlib.metadata import PackageNotFoundError, version
-
         table = complete_participants(participants)
         if len(table) != self._edges.n_rows:
             raise BadInput(f"{self._edges.n_rows} connectomes were written, {len(table)} participants are listed.")
@@ -181,27 +322,7 @@ class CohortWriter:
         self._stack.__exit__(kind, error, trace)
 
 
-def save_cohort(cohort: Cohort, path: str | Path, *, dtype: str = "float32", overwrite: bool = False) -> Cohort:
-    """Write any cohort or view as a folder, 256 subjects at a time, and open it."""
-    with CohortWriter(path, cohort.n_rois, dtype=dtype, overwrite=overwrite) as writer:
-        for start in range(0, len(cohort), 256):
-            rows = np.arange(start, min(start + 256, len(cohort)))
-            series = cohort.timeseries
-            writer.append(cohort.edges(rows), None if series is None else [series[i] for i in rows])
-        writer.finish(
-            cohort.participants,
-            cohort.rois,
-            kind=cohort.kind,
-            diagonal=cohort.diagonal,
-            atlas=cohort.atlas,
-            source=cohort.source,
-            levels=cohort.levels,
-            findings=cohort.findings,
-        )
-    return load_cohort(path)
-
-
-def _open_array(path: Path, n_columns: int) -> np.memmap:
+def open_array(path: Path, n_columns: int) -> np.memmap:
     """Map an .npy file of ours, or say what is wrong with it. Objects (pickles) are never read."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -224,85 +345,6 @@ def read_table(path: Path, strings: tuple[str, ...] = ()) -> pd.DataFrame:
         )
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as a tab-separated table: {error}.") from error
-
-
-def load_cohort(path: str | Path) -> Cohort:
-    """Open a cohort folder; arrays are memory-mapped, so the size does not matter.
-
-    Parameters
-    ----------
-    path : path
-        A folder made by ``bnt simulate``, ``bnt fetch``, ``bnt import`` or :meth:`Cohort.save`.
-
-    Returns
-    -------
-    Cohort
-
-    Examples
-    --------
-    >>> import bnt
-    >>> cohort = bnt.load_cohort("cohort")  # a folder made by bnt simulate cohort
-    >>> cohort.connectomes.shape
-    (40, 190)
-    """
-    path = Path(path)
-    manifest_file = path / "cohort.json"
-    if not path.is_dir():
-        raise BadInput(f"{path} is not a folder: give a cohort made by bnt simulate, bnt fetch or bnt import.")
-    if not manifest_file.is_file():
-        raise BadInput(f"{path} has no cohort.json, so it is not a cohort: make one with bnt import {path} OUT.")
-    try:
-        manifest = json.loads(manifest_file.read_text())
-        n_rois, n_subjects = int(manifest["n_rois"]), int(manifest["n_subjects"])
-        hashes = dict(manifest["sha256"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise BadInput(f"{manifest_file} is not a manifest of ours ({error!r}): write the cohort again.") from error
-    if manifest.get("format") != FORMAT:
-        raise BadInput(f"{manifest_file} has format {manifest.get('format')}, this version reads {FORMAT}.")
-    missing = [name for name in hashes if not (path / name).is_file()]
-    if missing:
-        raise BadInput(f"{path} lacks {missing[0]}, which its cohort.json lists: write the cohort again.")
-    edges = _open_array(path / "connectomes.npy", n_edges(n_rois))
-    participants = read_table(path / "participants.tsv", ("participant_id", "site", "group", "scan"))
-    rois = read_table(path / "rois.tsv", ("label", "network"))
-    if not len(edges) == len(participants) == n_subjects:
-        raise BadInput(
-            f"{path} has {len(edges)} connectomes, {len(participants)} participants and {n_subjects} in cohort.json."
-        )
-    series = None
-    if "timeseries.npy" in hashes:
-        stacked = _open_array(path / "timeseries.npy", n_rois)
-        lengths = participants["n_volumes"].to_numpy(dtype=np.int64)
-        if lengths.sum() != len(stacked):
-            raise BadInput(
-                f"{path / 'timeseries.npy'} has {len(stacked)} volumes, participants.tsv counts {lengths.sum()}."
-            )
-        series = Series(stacked, np.cumsum(lengths) - lengths, lengths)
-    return Cohort(
-        edges,
-        participants,
-        rois,
-        timeseries=series,
-        kind=manifest["kind"],
-        diagonal=manifest["diagonal"],
-        atlas=manifest["atlas"],
-        source=manifest["source"],
-        levels=manifest["levels"],
-        findings=manifest["findings"],
-        path=path,
-    )
-
-
-def verify_cohort(path: str | Path) -> None:
-    """Compare every file of a cohort with the sha256 in its manifest (reads everything)."""
-    path = Path(path)
-    for name, expected in json.loads((path / "cohort.json").read_text())["sha256"].items():
-        found = file_sha256(path / name)
-        if found != expected:
-            raise BadInput(
-                f"{path / name} has changed since it was written (sha256 {found[:12]}..., recorded "
-                f"{expected[:12]}...): write the cohort again."
-            )
 
 
 @lru_cache(maxsize=1)

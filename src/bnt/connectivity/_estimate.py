@@ -1,4 +1,4 @@
-"""Batched covariance, correlation and partial correlation of centred series.
+"""Connectomes from time series: batched correlation, shrunk correlation and partial correlation.
 
 The shrinkage is that of Ledoit and Wolf (2004), "A well-conditioned estimator for large-dimensional
 covariance matrices", in the form scikit-learn's ``LedoitWolf`` computes.
@@ -11,9 +11,71 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from bnt.cohort._triangle import endpoints, n_edges
+from bnt.connectivity._kinds import Kind, kind_of
 from bnt.errors import BadInput
 
 SMALL_BLOCK = 50  # below this a triangular solve beats further halving
+SUBJECTS_AT_ONCE = 16  # the matrices of a batch at V = 200 stay in the cache: faster than 64 or 256
+
+# An ROI whose spread is below this share of the subject's largest value holds rounding noise only, such
+# as a constant that went through a filter.
+NO_VARIATION = 1e-10
+
+
+def connectomes(
+    series: Sequence[np.ndarray], kind: str = "pearson", *, device: str | torch.device = "cpu"
+) -> np.ndarray:
+    """Return the connectomes of subjects whose series may differ in length.
+
+    A region that is constant or holds a missing value has no connections: its edges are 0.
+
+    Parameters
+    ----------
+    series : sequence of (T_i, V) arrays
+    kind : str
+        A name of :data:`bnt.connectivity.KINDS`.
+    device : str or torch.device
+        Where to compute.
+
+    Returns
+    -------
+    array, (n, V(V-1)/2) float32
+        Off-diagonal entries in the order of :mod:`bnt.cohort._triangle`. The diagonal is
+        ``KINDS[kind].diagonal``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.connectivity import connectomes
+    >>> rng = np.random.default_rng(0)
+    >>> connectomes([rng.normal(size=(120, 10)), rng.normal(size=(90, 10))]).shape
+    (2, 45)
+    """
+    chosen = kind_of(kind)
+    n_rois = check_series(series)
+    low, high = endpoints(n_rois)
+    positions = torch.from_numpy(high * n_rois + low).to(device)
+    # arctanh stretches what lies near 1 and an inverse stretches small eigenvalues: both need float64.
+    exact = chosen.fisher or chosen.partial
+    series = [np.asarray(one) for one in series]
+    out = np.empty((len(series), n_edges(n_rois)), dtype=np.float32)
+    for rows, centred in centred_batches(series, torch.float64 if exact else torch.float32, device):
+        matrices = _matrices(centred, chosen)  # (B, V, V)
+        edges = matrices.reshape(len(rows), -1).index_select(1, positions)  # (B, V(V-1)/2)
+        out[rows] = edges.to(torch.float32).cpu().numpy()
+    return out
+
+
+def _matrices(centred: torch.Tensor, kind: Kind) -> torch.Tensor:
+    """Return (B, V, V) matrices of one kind; their diagonal is not set."""
+    if kind.partial:
+        matrices = partial_correlation(ledoit_wolf_covariance(centred))
+    elif kind.shrunk:
+        matrices = ledoit_wolf_correlation(centred)
+    else:
+        matrices = pearson(centred)
+    return fisher_z(matrices) if kind.fisher else matrices
 
 
 def unit_columns(centred: torch.Tensor) -> torch.Tensor:
@@ -124,13 +186,6 @@ def fisher_z(correlation: torch.Tensor, largest: float = 1.0 - 1e-6) -> torch.Te
     return correlation.clamp(-largest, largest).arctanh()
 
 
-SUBJECTS_AT_ONCE = 16  # the matrices of a batch at V = 200 stay in the cache: faster than 64 or 256
-
-# A region whose spread is below this share of the subject's largest value holds rounding noise only, such
-# as a constant that went through a filter.
-NO_VARIATION = 1e-10
-
-
 def check_series(series: Sequence[np.ndarray]) -> int:
     """Return the number of regions that all series share, or say which subject differs."""
     if len(series) == 0:
@@ -172,12 +227,28 @@ def centred_batches(
         same = np.flatnonzero(lengths == length)
         for start in range(0, len(same), SUBJECTS_AT_ONCE):
             rows = same[start : start + SUBJECTS_AT_ONCE]
-            yield rows, _centred(series, rows, dtype, device)
+            centred, silent = _centred(series, rows, dtype, device)
+            dead = silent.all(1)
+            if dead.any():
+                raise BadInput(
+                    f"Series {rows[int(dead.nonzero()[0])]} has no ROI that varies (all are constant or hold missing "
+                    "values): leave the subject out."
+                )
+            yield rows, centred
+
+
+def rois_without_signal(series: np.ndarray) -> np.ndarray:
+    """Return which ROIs of one series, (T, V), have no signal: constant, but for rounding, or with missing values.
+
+    Their edges are 0 in every kind of connectome.
+    """
+    return _centred([np.asarray(series)], np.zeros(1, dtype=int), torch.float64, "cpu")[1][0].numpy()
 
 
 def _centred(
     series: Sequence[np.ndarray], rows: np.ndarray, dtype: torch.dtype, device: str | torch.device
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the series of some subjects, of one length, centred (B, T, V), and which ROIs have no signal (B, V)."""
     # The first volume is taken off in the series' own precision: a constant region becomes 0 exactly, and a large
     # offset costs nothing when the difference is rounded to ``dtype``.
     n_volumes, n_rois = series[rows[0]].shape
@@ -205,12 +276,6 @@ def _centred(
             "squared: give it in another unit."
         )
     still = spread <= NO_VARIATION * scale
-    dead = still.all(2).flatten()
-    if dead.any():
-        subject = int(rows[int(dead.nonzero()[0])])
-        raise BadInput(
-            f"Series {subject} has no ROI that varies (all are constant or hold missing values): leave the subject out."
-        )
     if still.any():
         x.masked_fill_(still, 0.0)
-    return x
+    return x, still.squeeze(1)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bnt.cohort._cohort import canonical_kind
+from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 
 
@@ -74,69 +70,3 @@ def kind_of(name: str) -> Kind:
     if kind is None:
         raise BadInput(f"kind is {str(name)!r}: choose one of {', '.join(KINDS)}.")
     return kind
-
-
-if TYPE_CHECKING:
-    import torch
-
-
-def connectomes(
-    series: Sequence[np.ndarray], kind: str = "pearson", *, device: str | torch.device = "cpu"
-) -> np.ndarray:
-    """Return the connectomes of subjects whose series may differ in length.
-
-    A region that is constant or holds a missing value has no connections: its edges are 0.
-
-    Parameters
-    ----------
-    series : sequence of (T_i, V) arrays
-    kind : str
-        A name of :data:`bnt.connectivity.KINDS`.
-    device : str or torch.device
-        Where to compute.
-
-    Returns
-    -------
-    array, (n, V(V-1)/2) float32
-        Off-diagonal entries in the order of :mod:`bnt.cohort._triangle`. The diagonal is
-        ``KINDS[kind].diagonal``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bnt.connectivity import connectomes
-    >>> rng = np.random.default_rng(0)
-    >>> connectomes([rng.normal(size=(120, 10)), rng.normal(size=(90, 10))]).shape
-    (2, 45)
-    """
-    import torch
-
-    from bnt.cohort._triangle import endpoints, n_edges
-    from bnt.connectivity._estimate import centred_batches, check_series
-
-    chosen = kind_of(kind)
-    n_rois = check_series(series)
-    low, high = endpoints(n_rois)
-    positions = torch.from_numpy(high * n_rois + low).to(device)
-    # arctanh stretches what lies near 1 and an inverse stretches small eigenvalues: both need float64.
-    exact = chosen.fisher or chosen.partial
-    series = [np.asarray(one) for one in series]
-    out = np.empty((len(series), n_edges(n_rois)), dtype=np.float32)
-    for rows, centred in centred_batches(series, torch.float64 if exact else torch.float32, device):
-        matrices = _matrices(centred, chosen)  # (B, V, V)
-        edges = matrices.reshape(len(rows), -1).index_select(1, positions)  # (B, V(V-1)/2)
-        out[rows] = edges.to(torch.float32).cpu().numpy()
-    return out
-
-
-def _matrices(centred: torch.Tensor, kind: Kind) -> torch.Tensor:
-    """Return (B, V, V) matrices of one kind; their diagonal is not set."""
-    from bnt.connectivity import _estimate as estimate
-
-    if kind.partial:
-        matrices = estimate.partial_correlation(estimate.ledoit_wolf_covariance(centred))
-    elif kind.shrunk:
-        matrices = estimate.ledoit_wolf_correlation(centred)
-    else:
-        matrices = estimate.pearson(centred)
-    return estimate.fisher_z(matrices) if kind.fisher else matrices

@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.utils.validation import check_array, validate_data
 
 from bnt.cohort import Cohort
-from bnt.cohort._cohort import canonical_kind
+from bnt.cohort._store import canonical_kind
 from bnt.cohort._triangle import flat, flat_symmetric, n_edges, n_rois_of, square
 from bnt.connectivity import KINDS
 from bnt.errors import BadInput

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._cohort import Series
+from bnt.cohort._store import Series
 from bnt.errors import BadInput
 
 

@@ -1,9 +1,10 @@
 __all__ = [
     "fetch_abide",
     "import_cohort",
+    "read_cohort",
     "simulate_cohort",
 ]
 
 from ._abide import fetch_abide
-from ._ingest import import_cohort
+from ._ingest import import_cohort, read_cohort
 from ._simulate import simulate_cohort

@@ -1,11 +1,29 @@
-"""The files of the ABIDE Preprocessed Connectomes Project: its phenotype table and its .1D series."""
+"""ABIDE I: the files of the Preprocessed Connectomes Project, found or downloaded, and handed to the ingest pipeline.
+
+``cc200.tsv`` describes the 200 ROIs of the Craddock-200 parcellation as the ABIDE Preprocessed
+Connectomes Project used it, in the order of the columns of its ``*_rois_cc200.1D`` files:
+
+``roi``
+    The number in the header of those files, 1 to 200.
+``x, y, z``
+    Centroid in MNI space, millimetres.
+``voxels``
+    Size in the atlas image.
+``network``
+    The Yeo-7 network of the nearest cortical vertices; 27 ROIs are subcortical or cerebellar and
+    4 are left unassigned. This assignment is approximate: a Craddock ROI may straddle networks.
+``cole_anticevic12, aal, harvard_oxford``
+    The Cole-Anticevic network, and the AAL and Harvard-Oxford region, that the ROI mostly falls in.
+
+Provenance: computed from the Craddock-200 image of the PCP release of ABIDE I; the data set is free
+for non-commercial research, and only these facts about its ROIs are shipped, no subject's data.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from hashlib import sha256
+from functools import partial
+from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +31,14 @@ import numpy as np
 import pandas as pd
 
 from bnt._progress import say, track
-from bnt.cohort import Cohort, CohortWriter, load_cohort
+from bnt.cohort import Cohort
 from bnt.cohort._files import refuse_existing
 from bnt.cohort._store import DTYPES
-from bnt.connectivity import connectomes, kind_of
+from bnt.connectivity import kind_of
 from bnt.errors import BadInput
-from bnt.sources._atlases import roi_table
+from bnt.sources._ingest import Rules, ingest
+from bnt.sources._readers import Found, read_series
+from bnt.sources._scan import Content, Scan
 
 PHENOTYPE = "Phenotypic_V1_0b_preprocessed1.csv"
 LEVELS = {"diagnosis": {"0": "control", "1": "ASD"}}
@@ -89,59 +109,11 @@ def read_phenotype(path: Path) -> pd.DataFrame:
     return table[front + [c for c in table.columns if c not in front]]
 
 
-def read_1d(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read a .1D file of the release: (volumes, V) float32 and the ROI names of its header.
-
-    An ROI without coverage may be written as NaN throughout; it is returned as a constant, which the
-    rule for constant ROIs then handles. Any other NaN is refused.
-    """
-    again = "delete it and give the command again to download it anew"
-    try:
-        with warnings.catch_warnings():
-            # pandas would cut rows that are longer than the header with a warning only.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, sep="\t", dtype=np.float32, index_col=False)
-    except (OSError, ValueError, UnicodeDecodeError, pd.errors.ParserWarning) as error:
-        reason = " ".join(str(error).split())
-        raise BadInput(f"{path} cannot be read as a table of numbers ({reason}): {again}.") from error
-    tail = [c for c in frame.columns if str(c).startswith("Unnamed:") and frame[c].isna().all()]
-    frame = frame.drop(columns=tail)  # a tab at the end of each line is no ROI
-    series = frame.to_numpy()
-    if series.shape[0] < 2 or series.shape[1] < 2:
-        raise BadInput(f"{path} holds {series.shape[0]} volumes of {series.shape[1]} ROIs: {again}.")
-    wrong = ~np.isfinite(series)
-    if wrong.any():
-        empty = wrong.all(axis=0)
-        if wrong[:, ~empty].any():
-            row, column = np.argwhere(wrong & ~empty)[0]
-            raise BadInput(
-                f"{path} has no number at volume {row + 1}, ROI {frame.columns[column]}, so it is cut short or "
-                f"damaged: {again}."
-            )
-        series = np.where(empty, np.float32(0), series)
-    return series, tuple(str(c).strip() for c in frame.columns)
-
-
-def ends_with_newline(path: Path) -> bool:
-    """Tell whether the last line of a file is complete."""
-    with open(path, "rb") as handle:
-        handle.seek(-1, 2)
-        return handle.read(1) == b"\n"
-
-
-def roi_numbers(header: tuple[str, ...]) -> np.ndarray:
-    """Return the ROI numbers of a header such as ``#1 #2 ...``; 1 to V where it has none."""
-    digits = [name.lstrip("# ") for name in header]
-    if all(d.isdigit() for d in digits):
-        return np.array([int(d) for d in digits])
-    return np.arange(1, len(header) + 1)
-
-
+TABLES = {"cc200": "cc200.tsv"}
 SUBJECTS = ("paper", "all", "quality-checked")
 PIPELINES = ("cpac", "ccs", "dparsf", "niak")
 DERIVATIVES = ("rois_cc200", "rois_cc400", "rois_aal", "rois_ho", "rois_ez", "rois_tt", "rois_dosenbach160")
 PAPER_MIN_VOLUMES = 100
-_SUBJECTS_AT_ONCE = 64
 
 
 def fetch_abide(
@@ -202,10 +174,10 @@ def fetch_abide(
         ("dtype", dtype, DTYPES),
     ):
         if value not in allowed:
-            raise BadInput(f"{name} {value!r} is not one of {', '.join(allowed)}.")
+            raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.")
     if limit is not None and limit < 1:
         raise BadInput(f"limit {limit} leaves no subjects: give 1 or more.")
-    chosen = kind_of(kind)
+    kind = kind_of(kind).name
     refuse_existing(Path(out), overwrite, "cohort.json")  # before an hour of downloads, not after
     release = _Release(data_dir, pipeline, derivative, band_pass, global_signal_regression)
     table = read_phenotype(release.phenotype())
@@ -214,39 +186,46 @@ def fetch_abide(
     table = table.iloc[:limit].reset_index(drop=True)
     release.download(table)
 
+    found = Found(
+        [release.scan(row) for row in _records(table)],
+        kind,
+        {
+            "name": "ABIDE I (PCP)",
+            "fetched_with": "nilearn.datasets.fetch_abide_pcp",
+            "pipeline": pipeline,
+            "strategy": release.strategy,
+            "derivative": derivative,
+            "subjects": subjects,
+            "duplicates": duplicates,
+            "terms": "free for non-commercial research; cite Di Martino et al. (2014) and Craddock et al. (2013)",
+        },
+        derivative.removeprefix("rois_"),
+        partial(roi_table, derivative.removeprefix("rois_")),
+        LEVELS,
+    )
     least = PAPER_MIN_VOLUMES if subjects == "paper" else 0
-    reading = _Reading(release, table, least, duplicates)
-    batches = reading.batches()
-    first = next(batches, None)
-    if first is None:
-        raise BadInput(f"None of the {len(table)} subjects has {least} volumes or more: choose --subjects all.")
-    numbers = roi_numbers(reading.header)
-    rois = roi_table(derivative.removeprefix("rois_"), numbers)
-    with CohortWriter(out, len(numbers), dtype=dtype, overwrite=overwrite) as writer:
-        batch: list[np.ndarray] | None = first
-        while batch is not None:
-            writer.append(connectomes(batch, chosen.name), batch)
-            batch = next(batches, None)
-        writer.finish(
-            reading.participants(),
-            pd.DataFrame({"roi": numbers}) if rois is None else rois,
-            kind=chosen.name,
-            diagonal=chosen.diagonal,
-            atlas=derivative.removeprefix("rois_"),
-            source={
-                "name": "ABIDE I (PCP)",
-                "fetched_with": "nilearn.datasets.fetch_abide_pcp",
-                "pipeline": pipeline,
-                "strategy": release.strategy,
-                "derivative": derivative,
-                "subjects": subjects,
-                "duplicates": duplicates,
-                "terms": "free for non-commercial research; cite Di Martino et al. (2014) and Craddock et al. (2013)",
-            },
-            levels=LEVELS,
-            findings=reading.findings,
-        )
-    return load_cohort(out)
+    rules = Rules("first", least, drop_short=True, duplicates=duplicates)
+    return ingest(found, rules, "ABIDE", out=Path(out), dtype=dtype, overwrite=overwrite)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(column): value for column, value in row.items()} for row in table.to_dict("records")]
+
+
+def roi_table(atlas: str, labels: tuple[str, ...], n_rois: int) -> pd.DataFrame:
+    """Return the table of ROIs that the package ships for an atlas, or the ROI numbers alone.
+
+    A table whose numbers or order differ from those in the header of the files, ``labels``, is not used: a wrong name
+    for an ROI is worse than none.
+    """
+    numbered = len(labels) == n_rois and all(name.isdigit() for name in labels)
+    numbers = [int(name) for name in labels] if numbered else list(range(1, n_rois + 1))
+    if atlas in TABLES:
+        table = pd.read_csv(StringIO(files("bnt.sources").joinpath(TABLES[atlas]).read_text("utf-8")), sep="\t")
+        if table["roi"].tolist() == numbers:
+            table.insert(1, "label", table["harvard_oxford"].str.replace(";", ",", regex=False))
+            return table
+    return pd.DataFrame({"roi": numbers})
 
 
 class _Release:
@@ -258,6 +237,7 @@ class _Release:
         self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
         self.pipeline, self.derivative = pipeline, derivative
         self.strategy = f"{'' if band_pass else 'no'}filt_{'' if global_signal else 'no'}global"
+        self._whole = False
         self._options: dict[str, Any] = {
             "data_dir": self.data_dir,
             "pipeline": pipeline,
@@ -279,8 +259,7 @@ class _Release:
             if isinstance(error, ConnectionError | Timeout):
                 reason = "there is no connection to s3.amazonaws.com"
             raise BadInput(
-                f"{what} could not be downloaded ({reason}): {there}, and the same command given again goes on "
-                "from there."
+                f"{what} could not be downloaded ({reason}): {there}; run the same command again to resume."
             ) from error
 
     def phenotype(self) -> Path:
@@ -302,6 +281,24 @@ class _Release:
         """Return the path of a subject's series."""
         return self._root() / self.pipeline / self.strategy / f"{participant}_{self.derivative}.1D"
 
+    def scan(self, row: dict[str, Any]) -> Scan:
+        """Return the scan of a row of the phenotype table."""
+        file = self.file(row["participant_id"])
+        return Scan(row["participant_id"], file, partial(self.read, file), columns=row)
+
+    def read(self, file: Path) -> Content:
+        """Read a series; a file that was cut short while it was downloaded is refused."""
+        again = "delete the file and run the command again to download it"
+        try:
+            content = read_series(file)
+        except BadInput as error:
+            raise BadInput(f"{str(error).partition(': make it')[0].rstrip('.')}: {again}.") from error
+        whole = file.read_bytes()[-1:] == b"\n"
+        self._whole = self._whole or whole
+        if self._whole and not whole:  # the other files end with a line break
+            raise BadInput(f"{file} ends inside its last line: {again}.")
+        return content
+
     def download(self, table: pd.DataFrame) -> None:
         """Download the series that are not there; nilearn resumes a file that was cut short."""
         folder = self.file("any").parent
@@ -321,65 +318,3 @@ class _Release:
                 f"{present + done} of {len(table)} series are in {folder}",
                 SUB_ID=[number],
             )
-
-
-@dataclass
-class _Reading:
-    """One pass over the series of a release: what was kept, and what was noticed on the way."""
-
-    release: _Release
-    table: pd.DataFrame
-    min_volumes: int
-    duplicates: str
-    header: tuple[str, ...] = ()
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    _whole: bool = False  # a file that ends with a newline was seen: then one that does not was cut short
-    _kept: list[dict[str, Any]] = field(default_factory=list)
-    _seen: dict[str, str] = field(default_factory=dict)  # digest of a series -> participant
-
-    def batches(self) -> Iterator[list[np.ndarray]]:
-        """Yield the series to keep, some subjects at a time, in the order of the release's table."""
-        batch: list[np.ndarray] = []
-        for row in track(self.table.to_dict("records"), "Reading ABIDE"):
-            series = self._read({str(column): value for column, value in row.items()})
-            if series is None:
-                continue
-            batch.append(series)
-            if len(batch) == _SUBJECTS_AT_ONCE:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
-    def _read(self, row: dict[str, Any]) -> np.ndarray | None:
-        participant = row["participant_id"]
-        path = self.release.file(participant)
-        series, header = read_1d(path)
-        self.header = self.header or header
-        if header != self.header:
-            raise BadInput(
-                f"{path} has {len(header)} ROIs named {header[0]} to {header[-1]}, the first subject has "
-                f"{len(self.header)} named {self.header[0]} to {self.header[-1]}: delete it and fetch it again."
-            )
-        whole = ends_with_newline(path)
-        self._whole = self._whole or whole
-        if self._whole and not whole:
-            raise BadInput(
-                f"{path} stops inside volume {len(series)}: delete it and give the command again to download it anew."
-            )
-        if len(series) < self.min_volumes:
-            self.findings.append({"check": "too short", "participant_id": participant, "value": len(series)})
-            return None
-        digest = sha256(series.tobytes()).hexdigest()
-        twin = self._seen.setdefault(digest, participant)
-        if twin != participant:
-            self.findings.append({"check": "same scan", "participant_id": participant, "value": twin})
-            if self.duplicates == "drop":
-                return None
-        missing = int((np.ptp(series, axis=0) == 0).sum())
-        self._kept.append({**row, "group": twin, "n_volumes": len(series), "n_missing_rois": missing})
-        return series
-
-    def participants(self) -> pd.DataFrame:
-        """Return the table of the subjects kept."""
-        return pd.DataFrame(self._kept)

@@ -50,7 +50,7 @@ def pick(found: Mapping[str, np.ndarray], file: Path, variable: str | None) -> A
         ]
         preferred = [k for m in MAIN_NAMES for k in able if k.lower() == m]
         if len(able) != 1 and not preferred:
-            raise BadInput(f"{file} holds {names}: name the array of scans with --variable.")
+            raise BadInput(f"{file} holds {names}: name the array of scans with variable.")
         chosen = able[0] if len(able) == 1 else preferred[0]
 
     def words(options: tuple[str, ...]) -> tuple[str, ...]:

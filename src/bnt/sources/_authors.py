@@ -87,10 +87,10 @@ def find_authors(file: Path, *, kind: str | None = None, content: str = "auto") 
     held = read_authors(file)
     stored = content != "series" and kind in (None, "shrunk-z")
     if not stored and "series" not in held:
-        raise BadInput(f"{file} holds no series to compute {kind or 'pearson'!r} from: pass --kind shrunk-z.")
+        raise BadInput(f"{file} holds no series to compute {kind or 'pearson'!r} from: use kind='shrunk-z'.")
     if not stored and content == "matrix":
         raise BadInput(
-            f"{file} holds matrices of kind shrunk-z, not {kind!r}: pass --kind shrunk-z or --content series."
+            f"{file} holds matrices of kind shrunk-z, not {kind!r}: use kind='shrunk-z' or content='series'."
         )
 
     def load(i: int) -> Content:

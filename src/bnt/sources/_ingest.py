@@ -1,10 +1,11 @@
-"""From derivatives, CIFTI files and tables to a cohort, one scan in memory at a time."""
+"""From files to rows: every source of scans goes through :func:`ingest`, into a folder or into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,39 @@ import pandas as pd
 
 from bnt._progress import say, track
 from bnt.cohort import Cohort, CohortWriter, load_cohort
-from bnt.cohort._cohort import scan_digest
+from bnt.cohort._cohort import CohortInMemory
 from bnt.cohort._files import refuse_existing
-from bnt.cohort._store import DTYPES
+from bnt.cohort._store import DTYPES, scan_digest
 from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
-from bnt.sources._participants import People, find_participants, read_frame, read_participants
 from bnt.sources._readers import Found, find_scans
-from bnt.sources._scan import Run, Scan, combine_runs, group_scans
-from bnt.sources._scan_checks import SameRegions, check_matrix, check_series
+from bnt.sources._scan import (
+    SYMMETRY_TOLERANCE,
+    Run,
+    SameRegions,
+    Scan,
+    check_matrix,
+    check_series,
+    combine_runs,
+    group_scans,
+)
+from bnt.sources._text_tables import People, find_participants, read_frame, read_participants
 
 MIN_VOLUMES = 20
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What to do with runs, short scans, asymmetric matrices and duplicates; see :func:`import_cohort`.
+
+    ``duplicates`` is ``group`` (the same scan under two names shares a group) or ``drop`` (the first is kept).
+    """
+
+    runs: str = "average"
+    min_volumes: int = MIN_VOLUMES
+    drop_short: bool = False
+    allow_asymmetric: bool = False
+    duplicates: str = "group"
 
 
 def import_cohort(
@@ -66,9 +89,11 @@ def import_cohort(
     atlas : str, optional
         Needed where the files are of several atlases.
     runs : {"average", "first", "separate", "concatenate"}
-        What to do with several sessions or runs, see :func:`~bnt.sources._scan.combine_runs`.
+        Several sessions or runs of a participant: the mean of their connectomes (through Fisher's z), the first, one
+        row per run, or one connectome of the joined series.
     content : {"auto", "series", "matrix"}
-        See :func:`~bnt.sources._scan.content_of`; where derivatives have both, ``auto`` takes the series.
+        What the files hold. ``auto`` takes a square symmetric array for a matrix, and the series where derivatives
+        have both.
     pattern : str, optional
         Take only files whose name matches, such as ``*_task-rest_*``.
     variable : str, optional
@@ -76,9 +101,10 @@ def import_cohort(
     rois : path, optional
         A table with ``label, x, y, z, network``, in the order of the scans or with their labels.
     id_column, site_column, group_column : str
-        Columns of the participants table, see :func:`~bnt.sources._participants.read_participants`.
+        Columns of the participants table: the names that the scans have, the sites (found where the column is called
+        ``site`` or ``SITE_ID``), and who must stay together in splits, such as a family.
     min_volumes : int
-        A shorter run is refused, or left out with ``drop_short``.
+        A run with fewer volumes is refused, or left out with ``drop_short``.
     allow_asymmetric : bool
         Average the halves of matrices that are not symmetric, and list them in the cohort's findings.
     dtype : {"float32", "float16"}
@@ -103,114 +129,128 @@ def import_cohort(
     """
     source, out = Path(source), Path(out)
     refuse_existing(out, overwrite, "cohort.json")
-    if dtype not in DTYPES:
-        raise BadInput(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}.")
-    if kind is not None:
-        kind = kind_of(kind).name
-    tables = [Path(p) for p in (participants, rois) if p is not None]
+    given = Path(participants) if participants is not None else None
+    found = _find(source, given, rois, kind, format, atlas, content, pattern, variable)
+    people = _people(source, found, given, id_column, site_column, group_column)
+    found = with_participants(found, people, source.name, drop_unlisted)
+    rules = Rules(runs, min_volumes, drop_short, allow_asymmetric)
+    return ingest(found, rules, source.name, out=out, dtype=dtype, overwrite=overwrite)
+
+
+def read_cohort(
+    source: str | Path,
+    *,
+    like: Cohort | str | Path | None = None,
+    participants: str | Path | None = None,
+    kind: str | None = None,
+    format: str = "auto",
+    atlas: str | None = None,
+    runs: str | None = None,
+    content: str | None = None,
+    pattern: str | None = None,
+    variable: str | None = None,
+    id_column: str = "participant_id",
+    site_column: str | None = None,
+    min_volumes: int = MIN_VOLUMES,
+) -> Cohort:
+    """Read the scans in a file or folder into memory; nothing is written.
+
+    Parameters
+    ----------
+    source : path
+        As in :func:`import_cohort`.
+    like : Cohort or path, optional
+        A cohort made before: ``kind``, ``runs`` and ``content`` are as for that one where they are not given.
+    participants, kind, format, atlas, runs, content, pattern, variable, id_column, site_column, min_volumes
+        As in :func:`import_cohort`.
+
+    Returns
+    -------
+    Cohort
+        The same as that of :func:`import_cohort`, in memory.
+    """
+    source = Path(source)
+    before = load_cohort(like) if isinstance(like, str | Path) else like
+    if before is not None:
+        kind = kind or (before.kind if before.kind != "unknown" else None)
+        runs, content = runs or before.source.get("runs"), content or before.source.get("content")
+    given = Path(participants) if participants is not None else None
+    found = _find(source, given, None, kind, format, atlas, content or "auto", pattern, variable)
+    people = _people(source, found, given, id_column, site_column, None)
+    found = with_participants(found, people, source.name)
+    return ingest(found, Rules(runs or "average", min_volumes), source.name)
+
+
+def _find(
+    source: Path,
+    participants: Path | None,
+    rois: str | Path | None,
+    kind: str | None,
+    format: str,
+    atlas: str | None,
+    content: str,
+    pattern: str | None,
+    variable: str | None,
+) -> Found:
+    """Return the scans of a source; tables that the user names are none."""
     found = find_scans(
         source,
         format=format,
-        kind=kind,
+        kind=None if kind is None else kind_of(kind).name,
         atlas=atlas,
         content=content,
         pattern=pattern,
         variable=variable,
-        leave_out=tables,
+        leave_out=[Path(p) for p in (participants, rois) if p is not None],
     )
-    place = Path(participants) if participants is not None else _own_table(source, found.format)
-    people = None
-    if place is not None:
-        people = read_participants(place, id_column=id_column, site_column=site_column, group_column=group_column)
-    scans, row_of, notes = _match(found.scans, people, source, drop_unlisted)
-    groups = group_scans(scans, runs)
-    if len(scans) > len(groups) and runs != "first":
-        said = {"average": "averaged", "concatenate": "joined"}[runs]
-        say(f"{source.name}: {len(scans)} scans of {len(groups)} participants; a participant's are {said} (--runs).")
-    chosen = kind_of(found.kind)
-    regions = SameRegions()
-    rows: list[dict[str, Any]] = []
-    findings: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        writer: CohortWriter | None = None
-        for name, of in track(groups.items(), f"Importing {source.name}", len(groups)):
-            checked = _read_runs(of, regions, chosen, findings, min_volumes, drop_short, allow_asymmetric)
-            if not checked:
-                continue
-            if writer is None:
-                writer = stack.enter_context(CohortWriter(out, regions.n_rois, dtype=dtype, overwrite=overwrite))
-            person = combine_runs(checked, runs, chosen)
-            writer.append(person.edges[None], None if person.series is None else [person.series])
-            rows.append(
-                {
-                    **of[0].columns,
-                    **(people.table.iloc[row_of[of[0].participant]] if people else {}),
-                    "participant_id": name,
-                    "digest": scan_digest(person.edges.astype(dtype)),
-                    "n_missing_rois": person.n_missing,
-                    "person": of[0].participant,
-                }
-            )
-        if writer is None:
-            raise BadInput(f"{source} has no scan of {min_volumes} volumes or more: ask for fewer with --min-volumes.")
-        writer.finish(
-            _table(rows, findings),
-            _regions(rois, found, regions),
-            kind=chosen.name,
-            diagonal=chosen.diagonal,
-            atlas=found.atlas,
-            source={
-                "reader": found.format,
-                "path": str(source.resolve()),
-                "participants": str(people.file) if people else "",
-                "runs": runs,
-                "content": content,
-                "n_scans": len(scans),
-                **notes,
-                "scans_too_short": sum(f["check"] == "too short" for f in findings),
-            },
-            levels=found.levels,
-            findings=findings,
-        )
-    return load_cohort(out)
+    found = replace(found, source=found.source | {"content": content})
+    return found if rois is None else replace(found, rois=partial(_given_rois, Path(rois)))
 
 
-def _own_table(source: Path, format: str) -> Path | None:
-    """Return the participants table that comes with the source: above derivatives, or in a plain folder."""
-    if format in ("xcpd", "cpac", "cifti") and source.is_dir():
-        return find_participants(source)
-    inside = [source / f"participants.{e}" for e in ("tsv", "csv")] if source.is_dir() else []
-    return next((file for file in inside if file.is_file()), None)
+def _given_rois(file: Path, labels: tuple[str, ...], n_rois: int) -> pd.DataFrame:
+    """Return the ROI table that the user gave, in the order of the scans."""
+    table = read_frame(file, ["label", "network"])
+    if len(table) != n_rois:
+        raise BadInput(f"{file} lists {len(table)} ROIs, the scans have {n_rois}: give the atlas of the scans.")
+    if not labels:
+        return table
+    if "label" not in table:
+        return table.assign(label=labels)
+    if sorted(table["label"].astype(str)) != sorted(labels) or not table["label"].is_unique:
+        raise BadInput(f"{file} has other labels than the scans (theirs begin with {labels[0]!r}): give their atlas.")
+    return table.set_index("label").loc[list(labels)].reset_index()
 
 
-def _match(
-    scans: list[Scan], people: People | None, source: Path, drop_unlisted: bool
-) -> tuple[list[Scan], dict[str, int], dict[str, int]]:
-    """Name nameless scans, drop or refuse those the table does not list, and count what is left over.
+def _people(
+    source: Path, found: Found, given: Path | None, id_column: str, site_column: str | None, group_column: str | None
+) -> People | None:
+    """Read the participants table: the one given, or the one above derivatives or in a plain folder."""
+    file = given
+    if file is None and source.is_dir():
+        inside = [source / f"participants.{e}" for e in ("tsv", "csv")]
+        derived = found.source["reader"] in ("xcpd", "cpac", "cifti")
+        file = find_participants(source) if derived else next((f for f in inside if f.is_file()), None)
+    if file is None:
+        return None
+    return read_participants(file, id_column=id_column, site_column=site_column, group_column=group_column)
 
-    Returns the scans to read, the row of each participant in the table, and the counts.
+
+def with_participants(found: Found, people: People | None, name: str, drop_unlisted: bool = False) -> Found:
+    """Return the scans with their rows of the participants table as columns.
+
+    Nameless scans are named by the table's order; scans that the table does not list are refused or dropped.
     """
-    if any(not scan.participant for scan in scans):
-        if people is not None and len(people.table) != len(scans):
-            raise BadInput(
-                f"{source} holds {len(scans)} scans without ids and {people.file} lists {len(people.table)} "
-                "participants: give one row a scan, in the same order."
-            )
-        if people is not None:
-            say(f"{source.name}: its scans have no names, so that they are taken in the order of {people.file.name}.")
-        names = [f"scan-{i:04d}" for i in range(1, len(scans) + 1)]
-        given = names if people is None else people.table["participant_id"].tolist()
-        scans = [replace(scan, participant=name) for scan, name in zip(scans, given)]
+    scans = _named(found.scans, people, name)
     if people is None:
         if not scans[0].columns:
-            say(f"{source.name}: no participants table was found, so there are no sites and no labels.")
-        return scans, {}, {}
+            say(f"{name}: no participants table was found, so there are no sites and no labels.")
+        return replace(found, scans=scans, source=found.source | {"participants": ""})
     ids = list(dict.fromkeys(scan.participant for scan in scans))
     rows = dict(zip(ids, people.rows_of(ids)))
-    unlisted = [name for name in ids if rows[name] is None]
+    unlisted = [one for one in ids if rows[one] is None]
     if unlisted and (not drop_unlisted or len(unlisted) == len(ids)):
         first = next(scan for scan in scans if scan.participant == unlisted[0])
-        advice = "name another column with --id-column" if len(unlisted) == len(ids) else "pass --drop-unlisted"
+        advice = "name another column with id_column" if len(unlisted) == len(ids) else "use drop_unlisted"
         raise BadInput(
             f"{first} is not in {people.file} (nor are {len(unlisted) - 1} others of {len(ids)}): "
             f"add a row, or {advice}."
@@ -219,19 +259,107 @@ def _match(
     for count, what in ((without_scan, "rows have no scan"), (len(unlisted), "scans have no row and are left out")):
         if count:
             say(f"{people.file.name}: {count} {what}.")
-    notes = {"rows_without_scan": without_scan, "scans_without_row": len(unlisted)}
-    row_of = {name: row for name, row in rows.items() if row is not None}
-    return [scan for scan in scans if scan.participant in row_of], row_of, notes
+    notes = {"participants": str(people.file), "rows_without_scan": without_scan, "scans_without_row": len(unlisted)}
+    listed = [
+        replace(scan, columns={**scan.columns, **people.table.iloc[row]})
+        for scan in scans
+        if (row := rows[scan.participant]) is not None
+    ]
+    return replace(found, scans=listed, source=found.source | notes)
+
+
+def _named(scans: list[Scan], people: People | None, name: str) -> list[Scan]:
+    """Return the scans, nameless ones named by the order of the table, or numbered."""
+    if all(scan.participant for scan in scans):
+        return scans
+    names = [f"scan-{i:04d}" for i in range(1, len(scans) + 1)]
+    if people is not None:
+        if len(people.table) != len(scans):
+            raise BadInput(
+                f"{scans[0].file} holds {len(scans)} scans without ids and {people.file} lists {len(people.table)} "
+                "participants: give one row per scan, in the same order."
+            )
+        say(f"{name}: its scans have no names, so they are taken in the order of {people.file.name}.")
+        names = people.table["participant_id"].tolist()
+    return [replace(scan, participant=one) for scan, one in zip(scans, names)]
+
+
+def ingest(
+    found: Found,
+    rules: Rules,
+    name: str,
+    *,
+    out: Path | None = None,
+    dtype: str = "float32",
+    overwrite: bool = False,
+) -> Cohort:
+    """Read, check and combine scans, one participant in memory at a time; return the cohort.
+
+    Parameters
+    ----------
+    found : Found
+        The scans; their ``columns`` become those of the participants table.
+    rules : Rules
+    name : str
+        What messages call the source.
+    out : path, optional
+        The folder to make; in memory without it.
+    dtype, overwrite
+        As in :class:`~bnt.cohort.CohortWriter`.
+    """
+    if dtype not in DTYPES:
+        raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.")
+    groups = group_scans(found.scans, rules.runs)
+    if len(found.scans) > len(groups) and rules.runs != "first":
+        done = {"average": "averaged", "concatenate": "joined"}[rules.runs]
+        say(f"{name}: {len(found.scans)} scans of {len(groups)} participants; the scans of a participant are {done}.")
+    kind, regions = kind_of(found.kind), SameRegions()
+    rows: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []
+    first_with: dict[str, str] = {}  # digest of a scan -> the participant who had it first
+    with ExitStack() as stack:
+        writer: CohortWriter | CohortInMemory | None = None
+        for participant, scans in track(groups.items(), f"Reading {name}", len(groups)):
+            runs = _read_runs(scans, regions, kind, findings, rules)
+            if not runs:
+                continue
+            person = combine_runs(runs, rules.runs, kind)
+            edges = person.edges[None].astype(dtype)
+            digest = scan_digest(edges)
+            twin = first_with.setdefault(digest, participant)
+            if twin != participant:
+                findings.append({"check": "same scan", "participant_id": participant, "value": twin})
+                if rules.duplicates == "drop":
+                    continue
+            if writer is None:
+                writer = _writer(regions.n_rois, out, dtype, overwrite)
+                stack.enter_context(writer)
+            writer.append(edges, None if person.series is None else [person.series], [digest])
+            own = {"participant_id": participant, "n_missing_rois": person.n_missing}
+            rows.append({**scans[0].columns, **own, "person": scans[0].participant, "twin": twin})
+        if writer is None:
+            raise BadInput(f"{name} has no scan of min_volumes={rules.min_volumes} or more volumes: lower min_volumes.")
+        short = sum(f["check"] == "too short" for f in findings)
+        facts = {"runs": rules.runs, "n_scans": len(found.scans), "scans_too_short": short}
+        writer.finish(
+            _table(rows),
+            found.rois(regions.labels, regions.n_rois),
+            kind=kind.name,
+            diagonal=kind.diagonal,
+            atlas=found.atlas,
+            source=found.source | facts,
+            levels=found.levels,
+            findings=findings,
+        )
+    return writer.cohort if isinstance(writer, CohortInMemory) else load_cohort(writer.path)
+
+
+def _writer(n_rois: int, out: Path | None, dtype: str, overwrite: bool) -> CohortWriter | CohortInMemory:
+    return CohortInMemory(n_rois) if out is None else CohortWriter(out, n_rois, dtype=dtype, overwrite=overwrite)
 
 
 def _read_runs(
-    scans: Sequence[Scan],
-    regions: SameRegions,
-    kind: Kind,
-    findings: list[dict[str, Any]],
-    min_volumes: int,
-    drop_short: bool,
-    allow_asymmetric: bool,
+    scans: Sequence[Scan], regions: SameRegions, kind: Kind, findings: list[dict[str, Any]], rules: Rules
 ) -> list[Run]:
     """Read and check the runs of one row; short ones may be left out."""
     checked = []
@@ -240,69 +368,34 @@ def _read_runs(
         regions.check(scan, content)
         series, edges = None, None
         if content.series is not None:
-            if drop_short and len(content.series) < min_volumes:
-                findings.append(
-                    {"check": "too short", "participant_id": scan.participant, "value": len(content.series)}
-                )
+            if rules.drop_short and len(content.series) < rules.min_volumes:
+                found = {"check": "too short", "participant_id": scan.participant, "value": len(content.series)}
+                findings.append(found)
                 continue
-            series, missing = check_series(scan, content.series, min_volumes)
+            series, missing = check_series(scan, content.series, rules.min_volumes)
         if content.matrix is not None:
-            edges, missing, asymmetry = check_matrix(scan, content.matrix, kind, allow_asymmetric)
-            if asymmetry is not None:
-                findings.append({"check": "asymmetric", "participant_id": scan.participant, "value": asymmetry.value})
+            edges, missing, asymmetry = check_matrix(scan, content.matrix, kind, rules.allow_asymmetric)
+            if asymmetry > SYMMETRY_TOLERANCE:
+                findings.append({"check": "asymmetric", "participant_id": scan.participant, "value": asymmetry})
         checked.append(Run(scan, missing, edges, series))
     return checked
 
 
-def _table(rows: list[dict[str, Any]], findings: list[dict[str, Any]]) -> pd.DataFrame:
+def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the participants table; runs of one person and identical scans share a group."""
     table = pd.DataFrame(rows)
-    person, digest = table.pop("person"), table.pop("digest")
+    person, twin = table.pop("person"), table.pop("twin")
     given = table.get("group", person)
     group = given.where(given.notna(), person).astype(str).to_numpy(dtype=object)
-    for _, same in table.groupby(digest.to_numpy(), sort=False):
-        first, *others = same.index
-        for i in others:
-            findings.append(
-                {
-                    "check": "same scan",
-                    "participant_id": table["participant_id"][i],
-                    "value": table["participant_id"][first],
-                }
-            )
-            group[group == group[i]] = group[first]
-    if len(same_scans := [f for f in findings if f["check"] == "same scan"]):
-        one = same_scans[0]
+    position = {name: i for i, name in enumerate(table["participant_id"])}
+    twins = [i for i, name in enumerate(twin) if name != table["participant_id"][i]]
+    for i in twins:
+        group[group == group[i]] = group[position[twin[i]]]
+    if twins:
+        one = twins[0]
         say(
-            f"Scans that appear twice: {len(same_scans)}, such as {one['participant_id']} = {one['value']}; "
+            f"Scans that appear twice: {len(twins)}, such as {table['participant_id'][one]} = {twin[one]}; "
             "they share a group."
         )
     table["group"] = group
-    return table
-
-
-def _regions(rois: str | Path | None, found: Found, regions: SameRegions) -> pd.DataFrame | None:
-    """Return the ROI table: the one given, or the labels of the scans with the networks of the atlas."""
-    labels = list(regions.labels)
-    if rois is not None:
-        file = Path(rois)
-        table = read_frame(file, ["label", "network"])
-        if len(table) != regions.n_rois:
-            raise BadInput(
-                f"{file} lists {len(table)} ROIs, the scans have {regions.n_rois}: give the atlas of the scans."
-            )
-        if not labels:
-            return table
-        if "label" not in table:
-            return table.assign(label=labels)
-        if sorted(table["label"].astype(str)) != sorted(labels) or not table["label"].is_unique:
-            raise BadInput(
-                f"{file} has other labels than the scans (theirs begin with {labels[0]!r}): give their atlas."
-            )
-        return table.set_index("label").loc[labels].reset_index()
-    if not labels:
-        return None
-    table = pd.DataFrame({"label": labels})
-    if found.rois is not None and found.rois["label"].is_unique:
-        table["network"] = table["label"].map(found.rois.set_index("label")["network"])
     return table

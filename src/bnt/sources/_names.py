@@ -102,7 +102,7 @@ def list_files(source: Path, pattern: str | None = None) -> list[Name]:
     if pattern:
         kept = [f for f in files if fnmatchcase(f.name, pattern) or fnmatchcase(str(f.relative_to(source)), pattern)]
         if not kept:
-            raise BadInput(f"None of the {len(files)} files in {source} matches --pattern {pattern!r}.")
+            raise BadInput(f"None of the {len(files)} files in {source} matches pattern={pattern!r}.")
         files = kept
     return [Name(f, source) for f in sorted(files, key=lambda f: natural(str(f)))]
 
@@ -116,7 +116,7 @@ def one_atlas(names: Sequence[Name], atlas: str | None, source: Path) -> tuple[l
     found = {name.atlas for name in names}
     if atlas is None:
         if len(found) > 1:
-            raise BadInput(f"{source} holds {len(found)} atlases, {_list(found)}: choose one with --atlas.")
+            raise BadInput(f"{source} holds {len(found)} atlases, {_list(found)}: choose one with atlas.")
         return list(names), next(iter(found), "")
     chosen = [name for name in names if name.atlas.lower() == atlas.lower()]
     if not chosen:
@@ -134,8 +134,8 @@ def one_variant(names: Sequence[Name], source: Path) -> list[Name]:
         values = {name.entities.get(key, "") for name in names}
         if len(values) > 1:
             raise BadInput(
-                f"{source} holds files that differ in {key} ({_list(values)}): choose one with --pattern, "
-                f"such as --pattern '*_{key}-{sorted(values)[-1]}_*'."
+                f"{source} holds files that differ in {key} ({_list(values)}): choose one with pattern, "
+                f"such as '*_{key}-{sorted(values)[-1]}_*'."
             )
 
     def without_run(name: Name) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def one_variant(names: Sequence[Name], source: Path) -> list[Name]:
         if scan in seen:
             raise BadInput(
                 f"{name.participant} has two files for the same scan, {seen[scan]} and {name.file}: "
-                "choose with --pattern."
+                "choose with pattern."
             )
         seen[scan] = name.file
     return kept

@@ -1,54 +1,210 @@
-"""Which reader a source needs, and what that reader finds."""
+"""Which reader a source needs, and the scans that it finds; nothing of them is read yet.
+
+XCP-D writes one tab-separated table per run and atlas, under BIDS names. Series are
+``<entities>_seg-<atlas>_stat-mean_timeseries.tsv``; earlier versions wrote ``_atlas-<atlas>_`` for ``_seg-``, and
+before that no ``_stat-mean``. Matrices are ``_stat-pearsoncorrelation_relmat.tsv``, before that
+``_stat-pearsoncorrelation_conmat.tsv`` and ``_measure-pearsoncorrelation_conmat.tsv``, with the parcels' names in the
+first row and in a first column ``Node``. Parcels that the scan covers too little are ``n/a`` throughout.
+XCP-D censors volumes with motion before it correlates. Its series are censored too in its ``linc`` mode, but
+interpolated in its ``abcd`` and ``hbcd`` modes: there, take its matrices (``content="matrix"``).
+
+C-PAC writes ``*_timeseries.1D`` (and ABIDE's ``*_rois_<atlas>.1D``) and ``*_correlations.tsv``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.sources import _authors as authors
-from bnt.sources import _derivatives as cifti
-from bnt.sources import _derivatives as cpac
-from bnt.sources import _derivatives as xcpd
 from bnt.sources._arrays import Arrays, read_mat, read_npy, read_npz
+from bnt.sources._authors import LEVELS, find_authors, is_object_array
 from bnt.sources._names import Name, list_files, one_atlas, one_variant
-from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
-from bnt.sources._text_tables import check_names, read_table
+from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix, parsing
+from bnt.sources._text_tables import check_names, read_square, read_table
 
 FORMATS = ("auto", "xcpd", "cpac", "cifti", "files", "authors")
+TEXT = ("1d", "tsv", "csv", "txt", "1d.gz", "tsv.gz", "csv.gz")
+ARRAYS = ("npy", "npz", "mat")
+TABLES_OF_PEOPLE = ("participants", "rois", "phenotype", "phenotypic", "sessions", "scans")
 
 
 @dataclass(frozen=True)
 class Found:
-    """The scans of a source and what its names and files say about all of them."""
+    """The scans of a source and what its names and files say about all of them.
+
+    Parameters
+    ----------
+    scans : list of Scan
+    kind : str
+        Of connectome: to compute from series, or what the matrices hold.
+    source : dict
+        What the cohort's manifest says about where the data came from.
+    atlas : str
+    rois : callable
+        From the ROI names of the scans and the number of ROIs to a table of ROIs; None where nothing is known.
+    levels : dict
+        What the codes of a label mean.
+    """
 
     scans: list[Scan]
-    format: str
     kind: str
+    source: dict[str, Any]
     atlas: str = ""
-    rois: pd.DataFrame | None = None
+    rois: Callable[[tuple[str, ...], int], pd.DataFrame | None] = lambda labels, n_rois: None
     levels: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def detect_format(names: Collection[Name]) -> str:
-    """Return the reader for these files.
+@dataclass(frozen=True)
+class Derivatives:
+    """The files of one pipeline: how series and matrices are told by their names, and read."""
 
-    XCP-D's names come before C-PAC's, those before CIFTI files, and these before plain files:
-    a folder of XCP-D holds CIFTI files too.
-    """
-    if any(xcpd.is_xcpd_series(n) or xcpd.is_xcpd_matrix(n) for n in names):
-        return "xcpd"
-    if any(cpac.is_cpac_series(n) or cpac.is_cpac_matrix(n) for n in names):
-        return "cpac"
-    if any(cifti.is_cifti(n) for n in names):
-        return "cifti"
+    pipeline: str
+    is_series: Callable[[Name], bool]
+    is_matrix: Callable[[Name], bool]
+    read_series: Callable[[Path], Content]
+    read_matrix: Callable[[Path], Content]
+    example_series: str
+    example_matrix: str
+
+    def find(
+        self, names: Sequence[Name], source: Path, *, atlas: str | None, content: str, kind: str
+    ) -> tuple[list[Scan], str]:
+        """Return the scans among the files, and the atlas they are of.
+
+        Series are preferred to matrices, since any kind of connectivity can be computed from them.
+        """
+        series, matrices = [n for n in names if self.is_series(n)], [n for n in names if self.is_matrix(n)]
+        square = content == "matrix" or (content == "auto" and bool(matrices) and not series)
+        chosen = _of_kind(matrices, kind) if square else series
+        if not chosen:
+            wanted = self.example_matrix if square else self.example_series
+            raise BadInput(f"{source} holds no {wanted} file of {self.pipeline} for kind {kind!r}.")
+        chosen, found = one_atlas(chosen, atlas, source)
+        return _scans(chosen, source, self.read_matrix if square else self.read_series), found
+
+
+def _scans(names: Sequence[Name], source: Path, read: Callable[[Path], Content]) -> list[Scan]:
+    return [Scan(n.participant, n.file, partial(read, n.file), n.run) for n in one_variant(names, source)]
+
+
+def _of_kind(matrices: list[Name], kind: str) -> list[Name]:
+    """Keep C-PAC's partial correlations for that kind, Pearson's for the others, where names tell them apart."""
+    described = {n: n.entities.get("desc", "").lower() for n in matrices}
+    wanted = "partial" if kind == "partial" else "pearson"
+    return [n for n in matrices if described[n].startswith(wanted)] or [
+        n for n in matrices if not described[n].startswith(("partial", "pearson"))
+    ]
+
+
+def _of_xcpd(name: Name) -> bool:
+    return name.extension == "tsv" and "sub" in name.entities and bool(name.atlas)
+
+
+def is_xcpd_series(name: Name) -> bool:
+    """Tell whether a file holds XCP-D's series."""
+    stat = name.entities.get("stat", "mean")
+    return _of_xcpd(name) and name.suffix == "timeseries" and stat == "mean" and "desc" not in name.entities
+
+
+def is_xcpd_matrix(name: Name) -> bool:
+    """Tell whether a file holds XCP-D's matrix of all volumes, not one of the first so many (``desc-200volumes``)."""
+    measure = name.entities.get("stat", name.entities.get("measure", ""))
+    whole = not re.fullmatch(r"\d+volumes", name.entities.get("desc", ""))
+    return _of_xcpd(name) and name.suffix in ("relmat", "conmat") and measure == "pearsoncorrelation" and whole
+
+
+def is_cpac_series(name: Name) -> bool:
+    """Tell whether a file holds C-PAC's series."""
+    return name.extension in ("1D", "1D.gz") and (
+        name.suffix == "timeseries" or bool(re.search(r"_rois_[A-Za-z0-9]+$", name.stem))
+    )
+
+
+def is_cpac_matrix(name: Name) -> bool:
+    """Tell whether a file holds one of C-PAC's matrices."""
+    return name.extension in ("tsv", "csv") and name.suffix == "correlations"
+
+
+def read_series(file: Path, named: bool = False) -> Content:
+    """Read a text file of series: ROIs in columns, volumes in rows; ``named`` insists on the names of the ROIs."""
+    return _content(file, "series", named)
+
+
+def read_matrix(file: Path, named: bool = False) -> Content:
+    """Read a text file of a matrix."""
+    return _content(file, "matrix", named)
+
+
+def _content(file: Path, content: str, named: bool) -> Content:
+    table = read_square(file) if content == "matrix" else read_table(file)
+    if named and not table.columns:
+        raise BadInput(f"{file} does not name its parcels in the first row, as XCP-D does: make it again.")
+    return content_of(table.values, file, content, table.columns)
+
+
+def read_cifti(file: Path) -> Content:
+    """Read a ``ptseries.nii`` or ``pconn.nii`` file; ROI names come from its parcels axis."""
+    import nibabel as nib
+    from nibabel.cifti2 import ParcelsAxis
+    from nibabel.imageglobals import LoggingOutputSuppressor
+
+    with parsing(file, "a CIFTI file"), LoggingOutputSuppressor():  # it would print on damaged headers
+        image = nib.Cifti2Image.from_filename(file)
+        axes = [image.header.get_axis(i) for i in range(image.ndim)]
+        values = np.asarray(image.dataobj, dtype=np.float64)
+        parcels = [tuple(str(n) for n in axis.name) if isinstance(axis, ParcelsAxis) else None for axis in axes]
+    square = file.name.lower().endswith("pconn.nii")
+    if len(parcels) != 2 or parcels[1] is None or (square and parcels[0] != parcels[1]):
+        wanted = "parcels by the same parcels" if square else "time by parcels"
+        raise BadInput(f"{file} is not {wanted}: give a *.ptseries.nii or *.pconn.nii file.")
+    if values.shape[1] != len(parcels[1]):
+        raise BadInput(f"{file} names {len(parcels[1])} parcels and has data of shape {values.shape}: make it again.")
+    return content_of(values, file, "matrix" if square else "series", parcels[1])
+
+
+def is_ptseries(name: Name) -> bool:
+    """Tell whether a file is a CIFTI file of series."""
+    return name.extension.lower() == "ptseries.nii"
+
+
+def is_pconn(name: Name) -> bool:
+    """Tell whether a file is a CIFTI file of a matrix."""
+    return name.extension.lower() == "pconn.nii"
+
+
+# In the order in which a folder is tried: one of XCP-D holds CIFTI files too.
+DERIVATIVES = {
+    "xcpd": Derivatives(
+        "XCP-D",
+        is_xcpd_series,
+        is_xcpd_matrix,
+        partial(read_series, named=True),
+        partial(read_matrix, named=True),
+        "*_stat-mean_timeseries.tsv",
+        "*_stat-pearsoncorrelation_relmat.tsv",
+    ),
+    "cpac": Derivatives(
+        "C-PAC", is_cpac_series, is_cpac_matrix, read_series, read_matrix, "*_timeseries.1D", "*_correlations.tsv"
+    ),
+    "cifti": Derivatives("CIFTI", is_ptseries, is_pconn, read_cifti, read_cifti, "*.ptseries.nii", "*.pconn.nii"),
+}
+
+
+def detect_format(names: Collection[Name]) -> str:
+    """Return the reader for these files."""
+    for name, of in DERIVATIVES.items():
+        if any(of.is_series(n) or of.is_matrix(n) for n in names):
+            return name
     only = next(iter(names)) if len(names) == 1 else None
-    if only is not None and only.source is None and only.extension == "npy" and authors.is_object_array(only.file):
+    if only is not None and only.source is None and only.extension == "npy" and is_object_array(only.file):
         return "authors"
     return "files"
 
@@ -64,7 +220,7 @@ def find_scans(
     variable: str | None = None,
     leave_out: Collection[Path] = (),
 ) -> Found:
-    """Return the scans of a file or folder; nothing of them is read yet.
+    """Return the scans of a file or folder.
 
     Parameters
     ----------
@@ -72,38 +228,52 @@ def find_scans(
     format : {"auto", "xcpd", "cpac", "cifti", "files", "authors"}
         ``auto`` tells by the names of the files.
     kind, atlas, content, pattern, variable
-        As in :func:`~bnt.sources._ingest.import_cohort`.
+        As in :func:`~bnt.sources.import_cohort`.
     leave_out : collection of paths
         Files that are not scans, such as the participants table.
     """
-    for name, value, allowed in (("--format", format, FORMATS), ("--content", content, CONTENTS)):
+    for name, value, allowed in (("format", format, FORMATS), ("content", content, CONTENTS)):
         if value not in allowed:
-            raise BadInput(f"{name} {value!r} is not one of {', '.join(allowed)}.")
+            raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.")
     out = {p.resolve() for p in leave_out}
     names = [n for n in list_files(source, pattern) if n.file.resolve() not in out]
     if format == "auto":
         format = detect_format(names)
+    facts = {"reader": format, "path": str(source.resolve())}
     if format == "authors":
         if not source.is_file():
             raise BadInput(f"{source} is not a file: give the authors' abide.npy itself.")
-        scans, found_kind = authors.find_authors(source, kind=kind, content=content)
-        return Found(scans, format, found_kind, atlas or "", levels=authors.LEVELS)
+        scans, found_kind = find_authors(source, kind=kind, content=content)
+        return Found(scans, found_kind, facts, atlas or "", levels=LEVELS)
     kind = kind or "pearson"
-    if format == "xcpd":
-        scans, found = xcpd.find_xcpd(names, source, atlas=atlas, content=content)
-        return Found(scans, format, kind, found, xcpd.xcpd_rois(source, found))
-    if format == "cpac":
-        scans, found = cpac.find_cpac(names, source, atlas=atlas, content=content, kind=kind)
-    elif format == "cifti":
-        scans, found = cifti.find_cifti(names, source, atlas=atlas, content=content)
-    else:
+    if format == "files":
         scans, found = find_plain(names, source, atlas=atlas, content=content, variable=variable)
-    return Found(scans, format, kind, found or atlas or "")
+    else:
+        scans, found = DERIVATIVES[format].find(names, source, atlas=atlas, content=content, kind=kind)
+    networks = xcpd_networks(source, found) if format == "xcpd" else {}
+
+    def rois(labels: tuple[str, ...], n_rois: int) -> pd.DataFrame | None:
+        return pd.DataFrame({"label": labels, "network": [networks.get(n) for n in labels]}) if labels else None
+
+    return Found(scans, kind, facts, found or atlas or "", rois)
 
 
-TEXT = ("1d", "tsv", "csv", "txt", "1d.gz", "tsv.gz", "csv.gz")
-ARRAYS = ("npy", "npz", "mat")
-TABLES_OF_PEOPLE = ("participants", "rois", "phenotype", "phenotypic", "sessions", "scans")
+def xcpd_networks(source: Path, atlas: str) -> dict[str, str]:
+    """Return the network of each parcel from ``atlases/atlas-<atlas>/atlas-<atlas>_dseg.tsv``, where it is there."""
+    found = sorted(source.glob(f"atlases/atlas-{atlas}/*_dseg.tsv")) if source.is_dir() and atlas else []
+    if not found:
+        return {}
+    try:
+        table = pd.read_csv(found[0], sep="\t", dtype=str, na_values=["n/a"])
+    except (OSError, ValueError):  # the names in the scans' own headers are enough
+        return {}
+    networks = [c for c in table.columns if c.startswith("network")]
+    if "label" not in table or not networks or not table["label"].is_unique:
+        return {}
+    return dict(table[["label", networks[0]]].dropna().itertuples(index=False, name=None))
+
+
+# -- plain files ---------------------------------------------------------------------------------------------
 
 
 def is_plain(name: Name) -> bool:
@@ -151,7 +321,7 @@ def find_plain(
         )
     names, found = one_atlas(names, atlas, source)
     read = partial(read_plain, content=content, variable=variable)
-    return [Scan(n.participant, n.file, partial(read, n.file), n.run) for n in one_variant(names, source)], found
+    return _scans(names, source, read), found
 
 
 def find_stack(file: Path, content: str = "auto", variable: str | None = None) -> list[Scan]:

@@ -1,4 +1,4 @@
-"""A scan: one file, or one slice of a stack, of one participant, read when it is asked for."""
+"""A scan: one file, or one slice of a stack, of one participant; read, checked, and combined to a row of a cohort."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from bnt.cohort._triangle import flat
+from bnt.cohort import flat
 from bnt.connectivity import Kind, connectomes
+from bnt.connectivity._estimate import rois_without_signal
 from bnt.errors import BadInput
 
 CONTENTS = ("auto", "series", "matrix")
 SYMMETRY_TOLERANCE = 1e-4
 """Rounding of printed numbers makes a matrix this much asymmetric; it is averaged away."""
+RANGE_TOLERANCE = 1e-4
+SPARSE = 0.1  # share of zeros that no correlation matrix has
+RUNS = ("average", "first", "separate", "concatenate")
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Scan:
     participant : str
         Such as ``sub-01``.
     file : path
-        Where it comes from: every complaint names it.
+        Where it comes from; every error names it.
     load : callable
         Reads the content. Nothing is read before :meth:`read`, so memory holds one scan at a time.
     run : str
@@ -100,9 +104,18 @@ def parsing(file: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - see the docstring
         raise BadInput(
-            f"{file} cannot be read as {what} ({one_line(error)}): it is truncated, damaged or of another "
+            f"{file} cannot be read as {what} ({one_line(error)}): it is truncated, damaged or in another "
             "format; make it again, or leave it out."
         ) from error
+
+
+@contextmanager
+def named(scan: Scan) -> Iterator[None]:
+    """Put the scan's name before an error about its numbers."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{scan}: {error}") from error
 
 
 def as_numbers(values: np.ndarray, file: Path) -> np.ndarray:
@@ -140,7 +153,7 @@ def content_of(values: np.ndarray, file: Path, content: str = "auto", labels: tu
     ----------
     values : array, (T, V) or (V, V)
     file : path
-        Named in complaints.
+        Named in errors.
     content : {"auto", "series", "matrix"}
         ``auto`` follows :func:`looks_like_matrix`: what is not a connectome is a time series,
         volumes in rows and ROIs in columns.
@@ -159,7 +172,149 @@ def content_of(values: np.ndarray, file: Path, content: str = "auto", labels: tu
     return Content(series=values, labels=labels)
 
 
-RUNS = ("average", "first", "separate", "concatenate")
+# -- checks ----------------------------------------------------------------------------------------------
+
+
+def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the series as float32 with missing ROIs at 0, and which ROIs are missing.
+
+    An ROI is missing if it has no value in any volume, or no signal
+    (:func:`~bnt.connectivity._estimate.rois_without_signal`). A gap inside an ROI's series, or an infinite value, is
+    refused.
+    """
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused below
+        values = np.array(series, dtype=np.float32)  # (T, V)
+    if len(values) < min_volumes:
+        raise BadInput(
+            f"{scan} has {len(values)} volumes, fewer than min_volumes={min_volumes}: leave it out with drop_short, or "
+            "lower min_volumes."
+        )
+    unknown = np.isnan(values)
+    values[:, unknown.all(axis=0)] = 0.0
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        what = "a missing value" if unknown[row, column] else "an infinite value"
+        raise BadInput(
+            f"{scan} has {what} in volume {row + 1}, ROI {column + 1}, though that ROI has other values: "
+            "fix it, or leave the scan out."
+        )
+    with named(scan):
+        missing = rois_without_signal(values)
+    _refuse_nothing(scan, missing)
+    values[:, missing] = 0.0
+    return values, missing
+
+
+def check_matrix(
+    scan: Scan, matrix: np.ndarray, kind: Kind, allow_asymmetric: bool
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the off-diagonal entries with those of missing ROIs at 0, which ROIs are missing, and the asymmetry.
+
+    The diagonal is not used: it may be 1, 0, missing or, after Fisher's z, infinite. An ROI without any value
+    off the diagonal is missing. Other missing or infinite values, numbers beyond [-1, 1] in correlations, and the
+    diagonal of a covariance are refused.
+    """
+    values = np.array(matrix, dtype=np.float64)  # (V, V)
+    diagonal = np.diagonal(values).copy()
+    np.fill_diagonal(values, np.nan)
+    missing = np.asarray(np.isnan(values).all(axis=0) & np.isnan(values).all(axis=1))
+    _refuse_nothing(scan, missing)
+    values[missing, :] = values[:, missing] = 0.0
+    np.fill_diagonal(values, 0.0)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        what = "a missing value" if np.isnan(values[row, column]) else "an infinite value"
+        raise BadInput(
+            f"{scan} has {what} between ROIs {row + 1} and {column + 1}, though both have other values: "
+            "fix it, or leave the scan out."
+        )
+    asymmetry = float(np.abs(values - values.T).max())
+    if asymmetry > SYMMETRY_TOLERANCE and not allow_asymmetric:
+        raise BadInput(
+            f"{scan} is not symmetric (its entries differ by up to {asymmetry:.3g}): fix it, or average "
+            "both halves with allow_asymmetric."
+        )
+    values = (values + values.T) / 2
+    if not kind.fisher:
+        _check_correlations(scan, values, diagonal[~missing], kind)
+        values = np.clip(values, -1.0, 1.0)
+    with np.errstate(over="ignore"):
+        edges = flat(values).astype(np.float32)
+    if not np.isfinite(edges).all():
+        raise BadInput(f"{scan} has values too large for float32: fix it, or leave the scan out.")
+    return edges, missing, asymmetry
+
+
+def _refuse_nothing(scan: Scan, missing: np.ndarray) -> None:
+    if missing.all():
+        raise BadInput(f"{scan} has no value in any ROI: leave it out.")
+
+
+def _check_correlations(scan: Scan, values: np.ndarray, diagonal: np.ndarray, kind: Kind) -> None:
+    largest = float(np.abs(values).max())
+    scale = diagonal[np.isfinite(diagonal)]
+    if scale.size and not (np.abs(np.abs(scale) - 1) < 1e-3).all() and not (scale == 0).all():
+        raise BadInput(
+            f"{scan} has {scale[np.argmax(np.abs(np.abs(scale) - 1))]:.3g} on its diagonal, where correlations have "
+            "1: if these are covariances, divide them by the standard deviations."
+        )
+    if largest > 1 + RANGE_TOLERANCE and values.min() >= 0 and (flat(values) == 0).mean() > SPARSE:
+        raise BadInput(
+            f"{scan} has no negative value, many zeros, and values up to {largest:.3g}: these look like a structural "
+            "connectome (streamlines); take their logarithm and divide by each scan's largest, so that weights are in "
+            "[0, 1] (docs/cohorts.md)."
+        )
+    if largest > 1 + RANGE_TOLERANCE:
+        raise BadInput(
+            f"{scan} has the value {largest:.3g}, beyond [-1, 1] for kind {kind.name!r}: these look like Fisher z; "
+            "if so, use kind fisher-z."
+        )
+
+
+class SameRegions:
+    """Remembers the first scan's ROIs and form, and refuses a scan with others."""
+
+    def __init__(self) -> None:
+        self.first: Scan | None = None
+        self.n_rois = 0
+        self.labels: tuple[str, ...] = ()
+        self.form = ""
+
+    def check(self, scan: Scan, content: Content) -> None:
+        """Refuse another number of ROIs, or other names, or the same names in another order."""
+        values = content.matrix if content.matrix is not None else content.series
+        if values is None:
+            raise BadInput(f"{scan} holds no numbers: leave it out.")
+        n_rois, labels = values.shape[1], content.labels
+        form = "a matrix" if content.matrix is not None else "a series"
+        if labels and len(labels) != n_rois:
+            raise BadInput(f"{scan} names {len(labels)} ROIs and has {n_rois}: make it again.")
+        if self.first is None:
+            self.first, self.n_rois, self.labels, self.form = scan, n_rois, labels, form
+            return
+        if form != self.form:
+            raise BadInput(
+                f"{scan} is {form} of shape {values.shape}, {self.first} is {self.form}: "
+                "choose with content or pattern."
+            )
+        if n_rois != self.n_rois:
+            raise BadInput(
+                f"{scan} has {n_rois} ROIs, {self.first} has {self.n_rois}: give scans of one atlas "
+                "(atlas or pattern chooses)."
+            )
+        if labels != self.labels:
+            if not (labels and self.labels):
+                raise BadInput(
+                    f"One of {scan} and {self.first} names its ROIs, the other does not: give scans of one source."
+                )
+            i = next(i for i, (a, b) in enumerate(zip(labels, self.labels)) if a != b)
+            raise BadInput(
+                f"{scan} has {labels[i]!r} as ROI {i + 1}, {self.first} has {self.labels[i]!r}: "
+                "give scans of one atlas in one order."
+            )
+
+
+# -- from runs to a row ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -187,7 +342,7 @@ def group_scans(scans: Sequence[Scan], runs: str) -> dict[str, list[Scan]]:
     ``separate`` gives each run a row of its own, named ``sub-01_ses-1_run-2``.
     """
     if runs not in RUNS:
-        raise BadInput(f"--runs {runs!r} is not one of {', '.join(RUNS)}.")
+        raise BadInput(f"runs is {runs!r}: choose one of {', '.join(RUNS)}.")
     groups: dict[str, list[Scan]] = {}
     for scan in scans:
         name = f"{scan.participant}_{scan.run}" if runs == "separate" and scan.run else scan.participant
@@ -211,7 +366,7 @@ def combine_runs(runs: Sequence[Run], mode: str, kind: Kind) -> Person:
     series = join_series(runs)
     if mode == "concatenate":
         if series is None or runs[0].edges is not None:
-            raise BadInput(f"{runs[0].scan} is a matrix, which cannot be joined to another: pass --runs average.")
+            raise BadInput(f"{runs[0].scan} is a matrix, which cannot be joined to another: use runs='average'.")
         missing = np.any([run.missing for run in runs], axis=0)
         return Person(connectomes([series], kind.name)[0], series, int(missing.sum()))
     edges = np.stack([_edges(run, kind) for run in runs]).astype(np.float64)  # (runs, E)
@@ -229,7 +384,8 @@ def _edges(run: Run, kind: Kind) -> np.ndarray:
         return run.edges
     if run.series is None:
         raise BadInput(f"{run.scan} holds no numbers: leave it out.")
-    return connectomes([run.series], kind.name)[0]
+    with named(run.scan):
+        return connectomes([run.series], kind.name)[0]
 
 
 def join_series(runs: Sequence[Run]) -> np.ndarray | None:

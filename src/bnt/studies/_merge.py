@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bnt.cohort._cohort import canonical_kind
+from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.splits._protocols import canonical
 from bnt.splits._split import SplitName

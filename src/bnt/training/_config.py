@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomli_w
 
-from bnt.cohort._cohort import canonical_kind
+from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
