@@ -13,7 +13,7 @@ import pytest
 
 from bnt import simulate_cohort
 from bnt.cohort import Cohort, CohortWriter, flat, load_cohort
-from bnt.cohort._store import file_sha256, verify_cohort
+from bnt.cohort._store import changed_files, file_sha256
 from bnt.errors import BadInput
 from bnt.splits import check_split
 
@@ -178,12 +178,12 @@ def test_kill_9_while_writing_never_shows_a_half_cohort(cohort, tmp_path, at):
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert len(load_cohort(tmp_path / "c")) == len(old)
-    verify_cohort(tmp_path / "c")
+    assert changed_files(tmp_path / "c") == []
 
 
 def test_existing_folders_are_not_overwritten_unasked(cohort, tmp_path):
     cohort.save(tmp_path / "c")
-    with pytest.raises(BadInput, match="--overwrite"):
+    with pytest.raises(BadInput, match="overwrite"):
         cohort.save(tmp_path / "c")
     assert len(cohort.select([0, 1]).save(tmp_path / "c", overwrite=True)) == 2
     (tmp_path / "mine").mkdir()
@@ -195,12 +195,11 @@ def test_existing_folders_are_not_overwritten_unasked(cohort, tmp_path):
 
 def test_changed_bytes_are_noticed(cohort, tmp_path):
     cohort.save(tmp_path / "c")
-    verify_cohort(tmp_path / "c")
+    assert changed_files(tmp_path / "c") == []
     with open(tmp_path / "c" / "connectomes.npy", "rb+") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x7f")
-    with pytest.raises(BadInput, match=r"connectomes.npy has changed"):
-        verify_cohort(tmp_path / "c")
+    assert changed_files(tmp_path / "c") == ["connectomes.npy"]
 
 
 def spoil(path, name):

@@ -10,12 +10,14 @@ Research use only: the probabilities must not decide about the care of any perso
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+
+if TYPE_CHECKING:
+    from bnt.cohort import Cohort
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,6 @@ class Options:
 
 def run(options: Options) -> None:
     """Print or write one row a subject."""
-    import tempfile
-
     from bnt._progress import say
     from bnt.cohort import load_cohort
     from bnt.cohort._files import write_atomic
@@ -65,27 +65,21 @@ def run(options: Options) -> None:
     if (options.source / "cohort.json").is_file():
         table = subject_table(trained, load_cohort(options.source), n_top)
     else:
-        from bnt.sources import import_cohort
+        from bnt.sources import read_cohort
 
         if not options.source.exists():
             raise BadInput(f"{options.source} does not exist: give a cohort, a folder of derivatives or one file.")
-        was = source_of(trained.config.cohort)
-        with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / "cohort"
-            try:
-                cohort = import_cohort(
-                    options.source,
-                    made,
-                    kind=trained.config.kind,
-                    content=options.content or was.get("content", "auto"),
-                    runs=options.runs or was.get("runs", "average"),
-                    atlas=options.atlas,
-                    participants=options.participants,
-                    min_volumes=options.min_volumes,
-                )
-                table = subject_table(trained, cohort, n_top)
-            except BadInput as error:  # the sentence is about what the user gave
-                raise BadInput(str(error).replace(str(made), str(options.source))) from error
+        cohort = read_cohort(
+            options.source,
+            like=training_cohort(trained.config.cohort),
+            kind=trained.config.kind,
+            content=options.content,
+            runs=options.runs,
+            atlas=options.atlas,
+            participants=options.participants,
+            min_volumes=options.min_volumes,
+        )
+        table = subject_table(trained, cohort, n_top)
     if options.explain and not table["top_connections"].str.startswith(NOT_AVAILABLE).all():
         say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
     unlike = ~table["unlike_training"].isin(["", "site not known"])
@@ -112,14 +106,15 @@ def run(options: Options) -> None:
         print(f"{len(table)} subjects in {options.out}")
 
 
-def source_of(cohort: str) -> dict[str, Any]:
-    """Return how the training cohort was imported, where it still is: new scans are read in the same way."""
-    file = Path(cohort) / "cohort.json"
+def training_cohort(folder: str) -> Cohort | None:
+    """Return the training cohort, where it still is: new scans are read in the same way."""
+    from bnt.cohort import load_cohort
+    from bnt.errors import BadInput
+
     try:
-        found = json.loads(file.read_text()) if cohort and file.is_file() else {}
-    except (OSError, ValueError):
-        return {}
-    return dict(found.get("source", {}))
+        return load_cohort(folder) if folder else None
+    except BadInput:
+        return None
 
 
 def refuse_study(folder: Path) -> None:

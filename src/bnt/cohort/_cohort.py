@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +134,11 @@ class Cohort:
 
     def with_diagonal(self, value: float) -> Cohort:
         """Return a view whose squares have this number on the diagonal."""
+        return self._view(diagonal=float(value))
+
+    def _view(self, **changed: Any) -> Cohort:
         view = object.__new__(Cohort)
-        view.__dict__.update(self.__dict__)
-        view.diagonal = float(value)
+        view.__dict__.update(self.__dict__ | changed)
         return view
 
     # -- what is in it -----------------------------------------------------------------------------
@@ -245,11 +248,8 @@ class Cohort:
             rows = np.array([position[name] for name in rows], dtype=np.int64)
         elif rows.size and (rows.min() < -len(self) or rows.max() >= len(self)):
             raise BadInput(f"Subject {rows.max()} was asked for; {self._where()} has {len(self)}.")
-        view = object.__new__(Cohort)
-        view.__dict__.update(self.__dict__)
         rows = rows.astype(np.int64) % max(len(self), 1)
-        view._rows = rows if self._rows is None else self._rows[rows]
-        return view
+        return self._view(_rows=rows if self._rows is None else self._rows[rows])
 
     def where(self, **conditions: Any) -> Cohort:
         """Return the subjects whose columns have the given values, or one of a list of values."""
@@ -388,14 +388,8 @@ def load_cohort(path: str | Path) -> Cohort:
     )
 
 
-class CohortInMemory:
-    """Takes what a :class:`~bnt.cohort.CohortWriter` takes, and makes a :class:`Cohort` in memory of it.
-
-    Attributes
-    ----------
-    cohort : Cohort
-        After :meth:`finish`.
-    """
+class CohortInMemory(AbstractContextManager["CohortInMemory"]):
+    """Takes what a :class:`~bnt.cohort.CohortWriter` takes; its ``cohort`` is in memory after :meth:`finish`."""
 
     def __init__(self, n_rois: int) -> None:
         self.n_rois = n_rois
@@ -403,17 +397,16 @@ class CohortInMemory:
         self._series: list[np.ndarray] = []
         self._scans: list[str] = []
 
-    def __enter__(self) -> CohortInMemory:
-        return self
-
     def __exit__(self, *_: object) -> None:
         return None
 
-    def append(self, edges: np.ndarray, series: Iterable[np.ndarray] | None, scans: Sequence[str]) -> None:
-        """Add subjects: edges (n, V(V-1)/2), their series or None, and the digests of their connectomes."""
+    def append(
+        self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None, scans: Sequence[str] | None = None
+    ) -> None:
+        """Add subjects, as :meth:`bnt.cohort.CohortWriter.append` does."""
         self._edges.append(edges)
         self._series += [] if series is None else list(series)
-        self._scans += scans
+        self._scans += [scan_digest(row) for row in edges] if scans is None else scans
 
     def finish(self, participants: pd.DataFrame, rois: pd.DataFrame | None = None, **described: Any) -> None:
         """Make the cohort; the parameters are those of :class:`Cohort`."""

@@ -57,7 +57,7 @@ def refuse_existing(path: Path, overwrite: bool, marker: str) -> None:
     if not any(path.iterdir()):
         return
     if not overwrite:
-        raise BadInput(f"{path} exists already: choose another place, or pass --overwrite to replace it.")
+        raise BadInput(f"{path} exists already: choose another place, or replace it with overwrite.", "overwrite")
     if not (path / marker).is_file():
         raise BadInput(f"{path} holds no {marker}, so it is not ours to overwrite: choose another place.")
 

@@ -217,7 +217,7 @@ class CohortWriter:
 
     def __init__(self, path: str | Path, n_rois: int, *, dtype: str = "float32", overwrite: bool = False) -> None:
         if dtype not in DTYPES:
-            raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.")
+            raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.", "dtype")
         self.path, self.n_rois, self.dtype = Path(path), n_rois, dtype
         self._overwrite = overwrite
         self._stack = ExitStack()

@@ -68,5 +68,5 @@ def kind_of(name: str) -> Kind:
     """
     kind = KINDS.get(canonical_kind(str(name)))
     if kind is None:
-        raise BadInput(f"kind is {str(name)!r}: choose one of {', '.join(KINDS)}.")
+        raise BadInput(f"kind is {str(name)!r}: choose one of {', '.join(KINDS)}.", "kind")
     return kind

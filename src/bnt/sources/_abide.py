@@ -174,9 +174,9 @@ def fetch_abide(
         ("dtype", dtype, DTYPES),
     ):
         if value not in allowed:
-            raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.")
+            raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.", name)
     if limit is not None and limit < 1:
-        raise BadInput(f"limit {limit} leaves no subjects: give 1 or more.")
+        raise BadInput(f"limit is {limit}: give 1 or more.", "limit")
     kind = kind_of(kind).name
     refuse_existing(Path(out), overwrite, "cohort.json")  # before an hour of downloads, not after
     release = _Release(data_dir, pipeline, derivative, band_pass, global_signal_regression)
@@ -204,7 +204,7 @@ def fetch_abide(
         LEVELS,
     )
     least = PAPER_MIN_VOLUMES if subjects == "paper" else 0
-    rules = Rules("first", least, drop_short=True, duplicates=duplicates)
+    rules = Rules(min_volumes=least, drop_short=True, duplicates=duplicates)
     return ingest(found, rules, "ABIDE", out=Path(out), dtype=dtype, overwrite=overwrite)
 
 

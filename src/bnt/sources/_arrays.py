@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bnt.errors import BadInput
-from bnt.sources._scan import parsing
+from bnt.sources._names import parsing
 
 ID_NAMES = ("ids", "participant_id", "participant_ids", "subject_ids", "subjects")
 LABEL_NAMES = ("roi_labels", "roi_names")
@@ -50,7 +50,7 @@ def pick(found: Mapping[str, np.ndarray], file: Path, variable: str | None) -> A
         ]
         preferred = [k for m in MAIN_NAMES for k in able if k.lower() == m]
         if len(able) != 1 and not preferred:
-            raise BadInput(f"{file} holds {names}: name the array of scans with variable.")
+            raise BadInput(f"{file} holds {names}: name the array of scans with variable.", "variable")
         chosen = able[0] if len(able) == 1 else preferred[0]
 
     def words(options: tuple[str, ...]) -> tuple[str, ...]:

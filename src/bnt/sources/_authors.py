@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bnt.errors import BadInput
-from bnt.sources._scan import Content, Scan, as_numbers, parsing
+from bnt.sources._names import parsing
+from bnt.sources._scan import Content, Scan, as_numbers
 
 LEVELS = {"diagnosis": {"0": "control", "1": "ASD"}}
 
@@ -87,10 +88,11 @@ def find_authors(file: Path, *, kind: str | None = None, content: str = "auto") 
     held = read_authors(file)
     stored = content != "series" and kind in (None, "shrunk-z")
     if not stored and "series" not in held:
-        raise BadInput(f"{file} holds no series to compute {kind or 'pearson'!r} from: use kind='shrunk-z'.")
+        raise BadInput(f"{file} holds no series to compute {kind or 'pearson'!r} from: use kind='shrunk-z'.", "kind")
     if not stored and content == "matrix":
         raise BadInput(
-            f"{file} holds matrices of kind shrunk-z, not {kind!r}: use kind='shrunk-z' or content='series'."
+            f"{file} holds matrices of kind shrunk-z, not {kind!r}: use kind='shrunk-z' or content='series'.",
+            "kind",
         )
 
     def load(i: int) -> Content:

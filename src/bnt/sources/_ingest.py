@@ -250,10 +250,11 @@ def with_participants(found: Found, people: People | None, name: str, drop_unlis
     unlisted = [one for one in ids if rows[one] is None]
     if unlisted and (not drop_unlisted or len(unlisted) == len(ids)):
         first = next(scan for scan in scans if scan.participant == unlisted[0])
-        advice = "name another column with id_column" if len(unlisted) == len(ids) else "use drop_unlisted"
+        parameter = "id_column" if len(unlisted) == len(ids) else "drop_unlisted"
         raise BadInput(
             f"{first} is not in {people.file} (nor are {len(unlisted) - 1} others of {len(ids)}): "
-            f"add a row, or {advice}."
+            f"add a row, or {'name another id_column' if parameter == 'id_column' else 'use drop_unlisted'}.",
+            parameter,
         )
     without_scan = len(people.table) - len(ids) + len(unlisted)
     for count, what in ((without_scan, "rows have no scan"), (len(unlisted), "scans have no row and are left out")):
@@ -308,7 +309,7 @@ def ingest(
         As in :class:`~bnt.cohort.CohortWriter`.
     """
     if dtype not in DTYPES:
-        raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.")
+        raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.", "dtype")
     groups = group_scans(found.scans, rules.runs)
     if len(found.scans) > len(groups) and rules.runs != "first":
         done = {"average": "averaged", "concatenate": "joined"}[rules.runs]
@@ -332,13 +333,16 @@ def ingest(
                 if rules.duplicates == "drop":
                     continue
             if writer is None:
-                writer = _writer(regions.n_rois, out, dtype, overwrite)
+                writer = new_writer(regions.n_rois, out, dtype, overwrite)
                 stack.enter_context(writer)
             writer.append(edges, None if person.series is None else [person.series], [digest])
             own = {"participant_id": participant, "n_missing_rois": person.n_missing}
             rows.append({**scans[0].columns, **own, "person": scans[0].participant, "twin": twin})
         if writer is None:
-            raise BadInput(f"{name} has no scan of min_volumes={rules.min_volumes} or more volumes: lower min_volumes.")
+            raise BadInput(
+                f"{name} has no scan of min_volumes={rules.min_volumes} or more volumes: lower min_volumes.",
+                "min_volumes",
+            )
         short = sum(f["check"] == "too short" for f in findings)
         facts = {"runs": rules.runs, "n_scans": len(found.scans), "scans_too_short": short}
         writer.finish(
@@ -351,11 +355,17 @@ def ingest(
             levels=found.levels,
             findings=findings,
         )
-    return writer.cohort if isinstance(writer, CohortInMemory) else load_cohort(writer.path)
+    return finished(writer)
 
 
-def _writer(n_rois: int, out: Path | None, dtype: str, overwrite: bool) -> CohortWriter | CohortInMemory:
+def new_writer(n_rois: int, out: str | Path | None, dtype: str, overwrite: bool) -> CohortWriter | CohortInMemory:
+    """Return what takes the rows of a cohort: a writer of the folder ``out``, or of none."""
     return CohortInMemory(n_rois) if out is None else CohortWriter(out, n_rois, dtype=dtype, overwrite=overwrite)
+
+
+def finished(writer: CohortWriter | CohortInMemory) -> Cohort:
+    """Return the cohort that was written."""
+    return writer.cohort if isinstance(writer, CohortInMemory) else load_cohort(writer.path)
 
 
 def _read_runs(

@@ -1,10 +1,14 @@
-"""BIDS-like file names: which participant, which run, which atlas; and a refusal to guess between variants."""
+"""The files of a source: which participant, run and atlas a name means, which of several to take, and files that
+cannot be read.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -102,7 +106,7 @@ def list_files(source: Path, pattern: str | None = None) -> list[Name]:
     if pattern:
         kept = [f for f in files if fnmatchcase(f.name, pattern) or fnmatchcase(str(f.relative_to(source)), pattern)]
         if not kept:
-            raise BadInput(f"None of the {len(files)} files in {source} matches pattern={pattern!r}.")
+            raise BadInput(f"None of the {len(files)} files in {source} matches pattern={pattern!r}.", "pattern")
         files = kept
     return [Name(f, source) for f in sorted(files, key=lambda f: natural(str(f)))]
 
@@ -116,11 +120,11 @@ def one_atlas(names: Sequence[Name], atlas: str | None, source: Path) -> tuple[l
     found = {name.atlas for name in names}
     if atlas is None:
         if len(found) > 1:
-            raise BadInput(f"{source} holds {len(found)} atlases, {_list(found)}: choose one with atlas.")
+            raise BadInput(f"{source} holds {len(found)} atlases, {_list(found)}: choose one with atlas.", "atlas")
         return list(names), next(iter(found), "")
     chosen = [name for name in names if name.atlas.lower() == atlas.lower()]
     if not chosen:
-        raise BadInput(f"{source} has no files of atlas {atlas!r}; it has {_list(found)}.")
+        raise BadInput(f"{source} has no files of atlas {atlas!r}; it has {_list(found)}.", "atlas")
     return chosen, chosen[0].atlas
 
 
@@ -135,7 +139,8 @@ def one_variant(names: Sequence[Name], source: Path) -> list[Name]:
         if len(values) > 1:
             raise BadInput(
                 f"{source} holds files that differ in {key} ({_list(values)}): choose one with pattern, "
-                f"such as '*_{key}-{sorted(values)[-1]}_*'."
+                f"such as '*_{key}-{sorted(values)[-1]}_*'.",
+                "pattern",
             )
 
     def without_run(name: Name) -> tuple[str, ...]:
@@ -155,7 +160,43 @@ def one_variant(names: Sequence[Name], source: Path) -> list[Name]:
         if scan in seen:
             raise BadInput(
                 f"{name.participant} has two files for the same scan, {seen[scan]} and {name.file}: "
-                "choose with pattern."
+                "choose with pattern.",
+                "pattern",
             )
         seen[scan] = name.file
     return kept
+
+
+def one_line(error: BaseException) -> str:
+    """Return the text of an exception as part of a sentence."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+@contextmanager
+def parsing(file: Path, what: str) -> Iterator[None]:
+    """Turn whatever a parser raises on the bytes of ``file`` into one sentence.
+
+    A damaged file can raise nearly anything inside numpy, scipy, nibabel, zlib or expat, so
+    everything is caught here. Only calls into those libraries belong in the block.
+    """
+    try:
+        if not file.is_file():
+            state = "does not exist"
+            if file.is_symlink():
+                state = "is a link to a file that is not there (datalad get or git annex get may fetch it)"
+            elif file.exists():
+                state = "is a folder, not a file" if file.is_dir() else "is not a file"
+            raise BadInput(f"{file} {state}: give {what}.")
+        if file.stat().st_size == 0:
+            raise BadInput(f"{file} is empty: make it again, or leave it out.")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - see the docstring
+        raise BadInput(
+            f"{file} cannot be read as {what} ({one_line(error)}): it is truncated, damaged or in another "
+            "format; make it again, or leave it out."
+        ) from error

@@ -26,8 +26,8 @@ import pandas as pd
 from bnt.errors import BadInput
 from bnt.sources._arrays import Arrays, read_mat, read_npy, read_npz
 from bnt.sources._authors import LEVELS, find_authors, is_object_array
-from bnt.sources._names import Name, list_files, one_atlas, one_variant
-from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix, parsing
+from bnt.sources._names import Name, list_files, one_atlas, one_variant, parsing
+from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
 from bnt.sources._text_tables import check_names, read_square, read_table
 
 FORMATS = ("auto", "xcpd", "cpac", "cifti", "files", "authors")
@@ -234,7 +234,7 @@ def find_scans(
     """
     for name, value, allowed in (("format", format, FORMATS), ("content", content, CONTENTS)):
         if value not in allowed:
-            raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.")
+            raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.", name)
     out = {p.resolve() for p in leave_out}
     names = [n for n in list_files(source, pattern) if n.file.resolve() not in out]
     if format == "auto":

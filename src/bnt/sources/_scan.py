@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,48 +73,13 @@ class Scan:
         return f"{self.participant}{'_' + self.run if self.run else ''} ({self.file})"
 
 
-def one_line(error: BaseException) -> str:
-    """Return the text of an exception as part of a sentence."""
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
-@contextmanager
-def parsing(file: Path, what: str) -> Iterator[None]:
-    """Turn whatever a parser raises on the bytes of ``file`` into one sentence.
-
-    A damaged file can raise nearly anything inside numpy, scipy, nibabel, zlib or expat, so
-    everything is caught here. Only calls into those libraries belong in the block.
-    """
-    try:
-        if not file.is_file():
-            state = "does not exist"
-            if file.is_symlink():
-                state = "is a link to a file that is not there (datalad get or git annex get may fetch it)"
-            elif file.exists():
-                state = "is a folder, not a file" if file.is_dir() else "is not a file"
-            raise BadInput(f"{file} {state}: give {what}.")
-        if file.stat().st_size == 0:
-            raise BadInput(f"{file} is empty: make it again, or leave it out.")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except BadInput:
-        raise
-    except Exception as error:  # noqa: BLE001 - see the docstring
-        raise BadInput(
-            f"{file} cannot be read as {what} ({one_line(error)}): it is truncated, damaged or in another "
-            "format; make it again, or leave it out."
-        ) from error
-
-
 @contextmanager
 def named(scan: Scan) -> Iterator[None]:
     """Put the scan's name before an error about its numbers."""
     try:
         yield
     except BadInput as error:
-        raise BadInput(f"{scan}: {error}") from error
+        raise BadInput(f"{scan}: {error}", error.parameter) from error
 
 
 def as_numbers(values: np.ndarray, file: Path) -> np.ndarray:
@@ -187,7 +151,8 @@ def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.n
     if len(values) < min_volumes:
         raise BadInput(
             f"{scan} has {len(values)} volumes, fewer than min_volumes={min_volumes}: leave it out with drop_short, or "
-            "lower min_volumes."
+            "lower min_volumes.",
+            "min_volumes",
         )
     unknown = np.isnan(values)
     values[:, unknown.all(axis=0)] = 0.0
@@ -232,7 +197,8 @@ def check_matrix(
     if asymmetry > SYMMETRY_TOLERANCE and not allow_asymmetric:
         raise BadInput(
             f"{scan} is not symmetric (its entries differ by up to {asymmetry:.3g}): fix it, or average "
-            "both halves with allow_asymmetric."
+            "both halves with allow_asymmetric.",
+            "allow_asymmetric",
         )
     values = (values + values.T) / 2
     if not kind.fisher:
@@ -267,7 +233,8 @@ def _check_correlations(scan: Scan, values: np.ndarray, diagonal: np.ndarray, ki
     if largest > 1 + RANGE_TOLERANCE:
         raise BadInput(
             f"{scan} has the value {largest:.3g}, beyond [-1, 1] for kind {kind.name!r}: these look like Fisher z; "
-            "if so, use kind fisher-z."
+            "if so, use kind fisher-z.",
+            "kind",
         )
 
 
@@ -295,12 +262,14 @@ class SameRegions:
         if form != self.form:
             raise BadInput(
                 f"{scan} is {form} of shape {values.shape}, {self.first} is {self.form}: "
-                "choose with content or pattern."
+                "choose with content or pattern.",
+                "content",
             )
         if n_rois != self.n_rois:
             raise BadInput(
                 f"{scan} has {n_rois} ROIs, {self.first} has {self.n_rois}: give scans of one atlas "
-                "(atlas or pattern chooses)."
+                "(atlas or pattern chooses).",
+                "atlas",
             )
         if labels != self.labels:
             if not (labels and self.labels):
@@ -342,7 +311,7 @@ def group_scans(scans: Sequence[Scan], runs: str) -> dict[str, list[Scan]]:
     ``separate`` gives each run a row of its own, named ``sub-01_ses-1_run-2``.
     """
     if runs not in RUNS:
-        raise BadInput(f"runs is {runs!r}: choose one of {', '.join(RUNS)}.")
+        raise BadInput(f"runs is {runs!r}: choose one of {', '.join(RUNS)}.", "runs")
     groups: dict[str, list[Scan]] = {}
     for scan in scans:
         name = f"{scan.participant}_{scan.run}" if runs == "separate" and scan.run else scan.participant
@@ -366,7 +335,9 @@ def combine_runs(runs: Sequence[Run], mode: str, kind: Kind) -> Person:
     series = join_series(runs)
     if mode == "concatenate":
         if series is None or runs[0].edges is not None:
-            raise BadInput(f"{runs[0].scan} is a matrix, which cannot be joined to another: use runs='average'.")
+            raise BadInput(
+                f"{runs[0].scan} is a matrix, which cannot be joined to another: use runs='average'.", "runs"
+            )
         missing = np.any([run.missing for run in runs], axis=0)
         return Person(connectomes([series], kind.name)[0], series, int(missing.sum()))
     edges = np.stack([_edges(run, kind) for run in runs]).astype(np.float64)  # (runs, E)

@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 
 from bnt._progress import track
-from bnt.cohort import Cohort, CohortWriter, load_cohort
+from bnt.cohort import Cohort
+from bnt.connectivity import connectomes, kind_of
 from bnt.errors import BadInput
+from bnt.sources._ingest import finished, new_writer
 from bnt.sources._simulation_model import (
     EFFECT_PAIRS,
     SEX_PAIRS,
@@ -138,8 +140,6 @@ class Simulation:
 
     def batches(self, kind: str) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
         """Yield the connectomes and series of some subjects at a time, in order."""
-        from bnt.connectivity import connectomes
-
         for start in track(range(0, len(self), _SUBJECTS_AT_ONCE), "Simulating"):
             series = [self.series(i) for i in range(start, min(start + _SUBJECTS_AT_ONCE, len(self)))]
             yield connectomes(series, kind), series
@@ -222,8 +222,6 @@ def simulate_cohort(
     >>> cohort.source["effect_pairs"][0]
     ['Default', 'Default']
     """
-    from bnt.connectivity import kind_of
-
     chosen = kind_of(kind)
     plan = Simulation(
         n_subjects, n_rois, n_sites, effect, seed, n_modules, n_volumes, effect_pairs, sex_effect, male_share
@@ -235,14 +233,9 @@ def simulate_cohort(
         "source": plan.facts,
         "levels": LEVELS,
     }
-    if out is not None:
-        with CohortWriter(out, n_rois, dtype=dtype, overwrite=overwrite) as writer:
-            for edges, drawn in plan.batches(chosen.name):
-                writer.append(edges, drawn if series else None)
-            writer.finish(plan.participants, plan.rois, **described)
-        return load_cohort(out)
-    parts, kept = [], []
-    for edges, drawn in plan.batches(chosen.name):
-        parts.append(edges)
-        kept += drawn if series else []
-    return Cohort(np.concatenate(parts), plan.participants, plan.rois, timeseries=kept or None, **described)
+    writer = new_writer(n_rois, out, dtype, overwrite)
+    with writer:
+        for edges, drawn in plan.batches(chosen.name):
+            writer.append(edges, drawn if series else None)
+        writer.finish(plan.participants, plan.rois, **described)
+    return finished(writer)

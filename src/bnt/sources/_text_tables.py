@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.sources._scan import parsing
+from bnt.sources._names import parsing
 
 MISSING = ("", "n/a", "na", "nan", "null", "none")
 _INDEX_HEADS = ("", "node", "index", "roi", "unnamed: 0")
@@ -209,7 +209,7 @@ class People:
         wanted = [bare(name) for name in ids]
         twice = set(names[names.duplicated()]).intersection(wanted)
         if twice:
-            raise BadInput(f"{self.file} lists participant {min(twice)!r} twice: keep one row a participant.")
+            raise BadInput(f"{self.file} lists participant {min(twice)!r} twice: keep one row per participant.")
         return [rows.get(name) for name in wanted]
 
 
@@ -286,7 +286,7 @@ def read_frame(file: Path, text: Sequence[str] = ()) -> pd.DataFrame:
         )
     frame.columns = [str(c).strip() for c in frame.columns]
     if frame.empty:
-        raise BadInput(f"{file} lists nobody: give a table with one row a participant.")
+        raise BadInput(f"{file} lists nobody: give a table with one row per participant.")
     return frame
 
 

@@ -122,14 +122,14 @@ def test_a_stack_and_a_table_of_other_length_are_refused(tmp_path):
 
 def test_several_arrays_need_a_choice(tmp_path):
     np.savez(tmp_path / "a.npz", one=series(1), two=series(2))
-    with pytest.raises(BadInput, match="--variable"):
+    with pytest.raises(BadInput, match="variable"):
         import_cohort(tmp_path / "a.npz", tmp_path / "out")
     cohort = import_cohort(tmp_path / "a.npz", tmp_path / "out", variable="two")
     np.testing.assert_allclose(cohort.timeseries[0], series(2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u2", "i4", "u8"])
 def test_matlab_numbers_and_texts_are_those_scipy_reads(tmp_path, dtype, compressed):
     from bnt.sources._arrays import read_variables
 

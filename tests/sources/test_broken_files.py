@@ -1,4 +1,4 @@
-"""Thousands of broken files: every reader either refuses them in one line that names the file, or reads numbers.
+"""A thousand broken files: every reader either refuses them in one line that names the file, or reads numbers.
 
 Each sound file is truncated, has bytes flipped, zeroed, inserted, doubled or exchanged with those of another
 format. Whatever a parser underneath raises must not come through, and an import leaves nothing behind.
@@ -33,13 +33,12 @@ from source_files import (
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.sources._authors import find_authors, read_inert
-from bnt.sources._derivatives import read_cifti, read_cpac_matrix, read_cpac_series, read_xcpd_matrix, read_xcpd_series
 from bnt.sources._ingest import import_cohort
-from bnt.sources._participants import read_participants
-from bnt.sources._readers import find_stack, read_plain
+from bnt.sources._readers import DERIVATIVES, find_stack, read_cifti, read_matrix, read_plain, read_series
 from bnt.sources._scan import Content
+from bnt.sources._text_tables import read_participants
 
-MUTANTS = 200
+MUTANTS = 80
 
 
 def sound(folder: Path) -> dict[str, tuple[Path, object]]:
@@ -64,10 +63,10 @@ def sound(folder: Path) -> dict[str, tuple[Path, object]]:
         "mat compressed": (folder / "b.mat", read_plain),
         "csv": (folder / "a.csv", read_plain),
         "tsv.gz": (folder / "a.tsv.gz", read_plain),
-        "1D": (write_1d(folder / "a_rois_cc200.1D", x), read_cpac_series),
-        "C-PAC matrix": (folder / "a_correlations.tsv", read_cpac_matrix),
-        "XCP-D series": (write_xcpd_series(folder, "sub-01_task-rest", x), read_xcpd_series),
-        "XCP-D matrix": (write_xcpd_matrix(folder, "sub-01_task-rest", m), read_xcpd_matrix),
+        "1D": (write_1d(folder / "a_rois_cc200.1D", x), read_series),
+        "C-PAC matrix": (folder / "a_correlations.tsv", read_matrix),
+        "XCP-D series": (write_xcpd_series(folder, "sub-01_task-rest", x), DERIVATIVES["xcpd"].read_series),
+        "XCP-D matrix": (write_xcpd_matrix(folder, "sub-01_task-rest", m), DERIVATIVES["xcpd"].read_matrix),
         "ptseries": (write_ptseries(folder / "a.ptseries.nii", x), read_cifti),
         "pconn": (write_pconn(folder / "a.pconn.nii", m), read_cifti),
         "authors": (folder / "abide.npy", find_authors),
@@ -208,7 +207,7 @@ def test_an_import_with_one_broken_file_leaves_nothing_behind(originals, tmp_pat
         (source / file_name.replace("sub-01", "sub-00").replace("a", "b", 1)).write_bytes(data)
     else:
         source = bad
-    for _ in range(20):
+    for _ in range(8):
         bad.write_bytes(mutate(data, others, rng))
         before = sorted(tmp_path.rglob("*"))
         refusal, cohort = refusal_of(import_cohort, source, tmp_path / "out")
@@ -220,7 +219,7 @@ def test_an_import_with_one_broken_file_leaves_nothing_behind(originals, tmp_pat
 
 
 SHARED = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
 
 
@@ -295,7 +294,7 @@ def test_words_are_missing_where_they_can_only_mean_that(tmp_path):
 def test_a_row_longer_than_the_header_is_refused_by_its_line(tmp_path):
     file = tmp_path / "participants.csv"
     file.write_text("participant_id,age,diagnosis\nsub-01,12,0,1\nsub-02,12,1,0\n")  # decimal commas
-    with pytest.raises(BadInput, match="has 4 fields in line 2 and 3 in its header"):
+    with pytest.raises(BadInput, match="4 fields in line 2"):
         read_participants(file)
     file.write_text('participant_id,site,diagnosis,\nsub-01,"New York, NY",1,\nsub-02,B,0,\n')
     assert read_participants(file).table["diagnosis"].tolist() == [1, 0]

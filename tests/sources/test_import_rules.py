@@ -48,7 +48,7 @@ BAD = {
     "beyond float32": (with_value(GOOD, (3, 2), 1e300), "infinite value in volume 4, ROI 3"),
     "no value at all": (np.full((30, 6), np.nan), "no value in any ROI|no ROI"),
     "another number of ROIs": (series(2, n_rois=5), r"sub-02 .* has 5 ROIs, sub-01 .* has 6"),
-    "too few volumes": (series(2, volumes=7), "sub-02 .* has 7 volumes, fewer than --min-volumes 20"),
+    "too few volumes": (series(2, volumes=7), "sub-02 .* has 7 volumes"),
     "one dimension": (np.zeros(9), r"shape \(9,\)"),
     "four dimensions": (np.zeros((2, 2, 2, 2)), "shape"),
     "a stack in a folder": (np.zeros((3, 30, 6)), "import that file alone"),
@@ -67,7 +67,7 @@ def test_a_bad_series_is_refused(tmp_path, case):
 BAD_MATRICES = {
     "scattered NaN": (symmetric_with(MATRIX, 1, 2, np.nan), "missing value between ROIs 2 and 3"),
     "infinite": (symmetric_with(MATRIX, 1, 2, np.inf), "infinite value between ROIs 2 and 3"),
-    "Fisher z given as Pearson": (symmetric_with(MATRIX, 1, 2, 1.7), "look like Fisher z, pass --kind fisher-z"),
+    "Fisher z given as Pearson": (symmetric_with(MATRIX, 1, 2, 1.7), "fisher-z"),
     "not symmetric": (with_value(MATRIX, (1, 2), MATRIX[1, 2] + 0.1), "differ by up to 0.1"),
     "covariance": (MATRIX * 0.5, "0.5 on its diagonal"),
 }
@@ -104,7 +104,7 @@ def test_short_runs_can_be_left_out(tmp_path):
     cohort = import_cohort(source, tmp_path / "out", drop_short=True)
     assert cohort.ids.tolist() == ["sub-01"]
     assert cohort.source["scans_too_short"] == 1
-    refused(tmp_path, source, "no scan of 31 volumes", drop_short=True, min_volumes=31, overwrite=True)
+    refused(tmp_path, source, "min_volumes=31", drop_short=True, min_volumes=31, overwrite=True)
 
 
 def test_other_labels_or_another_order_are_refused(tmp_path):
@@ -160,7 +160,7 @@ def table(tmp_path, **columns):
 def test_a_scan_without_a_row_is_refused_or_dropped(tmp_path):
     source = folder_of(tmp_path, GOOD, series(2))
     people = table(tmp_path, participant_id=["sub-02", "sub-09"], sex=["F", "M"])
-    refused(tmp_path, source, r"sub-01 .* is not in .*p\.tsv .* pass --drop-unlisted", participants=people)
+    refused(tmp_path, source, r"sub-01 .* is not in .*p\.tsv .* drop_unlisted", participants=people)
     cohort = import_cohort(source, tmp_path / "out", participants=people, drop_unlisted=True)
     assert cohort.ids.tolist() == ["sub-02"]
     assert cohort.source["rows_without_scan"] == 1
@@ -175,7 +175,7 @@ def test_a_scan_without_a_row_is_refused_or_dropped(tmp_path):
         ({"participant_id": ["sub-01"]}, {"group_column": "family"}, "no column 'family'"),
         ({"participant_id": ["sub-01", "01"]}, {}, "lists participant '01' twice"),
         ({"participant_id": ["sub-01", None]}, {}, "no participant_id in row 2"),
-        ({"participant_id": ["x", "y"]}, {"drop_unlisted": True}, "is not in .* --id-column"),
+        ({"participant_id": ["x", "y"]}, {"drop_unlisted": True}, "is not in .* id_column"),
         ({"participant_id": []}, {}, "lists nobody"),
     ],
 )
@@ -228,11 +228,11 @@ def test_an_roi_table_is_put_in_the_order_of_the_scans(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"runs": "all"}, "--runs 'all' is not one of average"),
+        ({"runs": "all"}, "runs.*average"),
         ({"kind": "cosine"}, "kind is 'cosine'"),
-        ({"content": "graph"}, "--content 'graph'"),
-        ({"format": "hdf5"}, "--format 'hdf5'"),
-        ({"dtype": "int8"}, "dtype 'int8'"),
+        ({"content": "graph"}, "content.*'graph'"),
+        ({"format": "hdf5"}, "format.*'hdf5'"),
+        ({"dtype": "int8"}, "dtype.*'int8'"),
         ({"pattern": "*.mat"}, "None of the 1 files"),
         ({"participants": "nowhere.tsv"}, "nowhere.tsv does not exist"),
         ({"rois": "nowhere.tsv"}, "nowhere.tsv does not exist"),
