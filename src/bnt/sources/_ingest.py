@@ -168,6 +168,14 @@ def read_cohort(
     -------
     Cohort
         The same as that of :func:`import_cohort`, in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.sources import read_cohort
+    >>> np.save("sub-07.npy", np.random.default_rng(0).normal(size=(200, 10)))  # volumes x ROIs
+    >>> read_cohort("sub-07.npy", kind="fisher-z").ids.tolist()
+    ['sub-07']
     """
     source = Path(source)
     before = load_cohort(like) if isinstance(like, str | Path) else like
