@@ -14,8 +14,9 @@ from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.report._commands import train_command
 from bnt.splits import Split
+from bnt.training._describe import describe
 from bnt.training._recipe import Recipe, find_recipe
-from bnt.training._run import describe, train_run
+from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun
 
 
@@ -72,7 +73,8 @@ def test_the_command_lines_predictions_are_the_same(cohort, y, tiny, tmp_path):
 
 
 def test_a_run_of_the_command_line_opens_as_an_estimator(cohort, tiny, tmp_path):
-    from bnt.training._run import describe, train_run
+    from bnt.training._describe import describe
+    from bnt.training._run import train_run
 
     split = next(bnt.SiteStratifiedSplit(1).split(cohort, "diagnosis"))
     config = describe(

@@ -14,7 +14,8 @@ from bnt.splits import Split
 from bnt.splits._protocols import choose_split
 from bnt.splits._split import Rows
 from bnt.training import find_recipe
-from bnt.training._run import describe, train_run
+from bnt.training._describe import describe
+from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun
 
 OPTIONS: dict[str, dict[str, Any]] = {"bnt": {"n_clusters": 4, "ffn": 32, "n_heads": 2, "dropout": 0.0}, "svm": {}}

@@ -25,7 +25,7 @@ def map_of(run, cohort, rows, train, method=None):
 def ridge_of(cohort, split, **options):
     """Return a ridge regression with options of its own."""
     from bnt.training import find_recipe
-    from bnt.training._run import describe
+    from bnt.training._describe import describe
 
     config = describe(
         cohort, "diagnosis", Split.of(cohort, split), model="ridge", options=options, recipe=find_recipe("default")
@@ -230,7 +230,7 @@ def test_the_map_of_the_other_class_is_the_negative(svm, cohort, split):
 
 def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
     from bnt.training import find_recipe
-    from bnt.training._run import describe
+    from bnt.training._describe import describe
 
     config = describe(
         cohort, "diagnosis", Split.of(cohort, split), model="graphormer", recipe=find_recipe("default", epochs=1)

@@ -27,9 +27,9 @@ from bnt.models._braingnn import (
 from bnt.nn._topk import TopKPool
 from bnt.splits import Split
 from bnt.training._batches import Batches
+from bnt.training._describe import describe
 from bnt.training._learner import window_of
 from bnt.training._recipe import RECIPES, Recipe, find_recipe
-from bnt.training._run import describe
 
 V = 6
 

@@ -156,7 +156,7 @@ def test_a_run_without_places_in_the_brain_has_no_brain(study: Path, tmp_path: P
 
 
 def test_the_train_command_repeats_the_run_bit_by_bit(study: Path, tmp_path: Path):
-    from bnt.training._run import load_result
+    from bnt.training._trained import load_result
 
     run = next(study.glob("runs/bnt*split1*"))
     first = load_result(run)
@@ -202,7 +202,7 @@ def test_the_table_of_splits_in_the_page_is_a_protocol(study: Path, cohort_folde
 def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
     cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from bnt.training._run import load_result
+    from bnt.training._trained import load_result
 
     words = ["train", str(cohort_folder), "--model", "logistic", "--threads", "1"]
     assert main(["split", str(cohort_folder), "--n-splits", "2", "--out", str(tmp_path / "mine.csv")]) == 0

@@ -10,8 +10,9 @@ import torch
 from bnt.models import create_model
 from bnt.splits import Split
 from bnt.training._batches import CentredInputs, prepare
+from bnt.training._describe import describe
 from bnt.training._recipe import Recipe
-from bnt.training._run import describe, train_run
+from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun
 
 TINY = {"n_layers": 1, "n_heads": 2, "ffn": 8, "n_clusters": 3}

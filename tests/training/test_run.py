@@ -20,9 +20,10 @@ from bnt.errors import BadInput
 from bnt.splits import Split
 from bnt.training import _checkpoint as checkpoint_module
 from bnt.training._config import read_config, write_toml
+from bnt.training._describe import describe
 from bnt.training._recipe import Recipe
-from bnt.training._run import describe, load_result, train_run
-from bnt.training._trained import TrainedRun
+from bnt.training._run import train_run
+from bnt.training._trained import TrainedRun, load_result
 
 TINY = {"n_layers": 1, "n_heads": 2, "ffn": 8, "n_clusters": 3}
 RECIPE = Recipe(
@@ -120,7 +121,7 @@ def test_prediction_refuses_another_atlas_or_kind(finished, small_cohort):
         TrainedRun(finished).predict(Cohort(np.zeros((1, 5, 5), np.float32), small_cohort.participants[:1]))
     other = small_cohort.select([0])
     other.kind = "shrunk-z"
-    with pytest.raises(BadInput, match="--kind pearson"):
+    with pytest.raises(BadInput, match="pearson"):
         TrainedRun(finished).predict(other)
 
 
@@ -128,7 +129,7 @@ def test_finished_run_is_not_run_again(finished, small_cohort, split):
     before = (finished / "report.json").stat().st_mtime_ns
     train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), finished, resume=True)
     assert (finished / "report.json").stat().st_mtime_ns == before
-    with pytest.raises(BadInput, match="finished run: choose another folder, or pass --overwrite"):
+    with pytest.raises(BadInput, match="holds a finished run"):
         train_run(small_cohort, Split.of(small_cohort, split), config_of(small_cohort, split), finished)
     with pytest.raises(BadInput, match="another configuration"):
         train_run(

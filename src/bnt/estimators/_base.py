@@ -122,8 +122,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
 
         from bnt.estimators._fitting import check_series, fit_learner, undisturbed
         from bnt.models import find_entry
-        from bnt.training._learner import options_for
-        from bnt.training._run import data_digest
+        from bnt.training._describe import data_digest, options_for
 
         entry = find_entry(self.model)
         check_series(self.model, cohort)

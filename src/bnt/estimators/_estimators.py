@@ -46,7 +46,7 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     threads : int, optional
         Threads of torch during ``fit`` and ``predict``; None leaves the number as it is.
     verbose : int
-        1 prints a line an epoch.
+        1 prints one line per epoch.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     n_rois_ : int
     model_ : torch.nn.Module, list of them, or a classical model
     history_ : list of dict
-        One line an epoch of each member.
+        One line per epoch of each member.
     n_iter_ : int
         Epochs behind the weights.
     config_ : bnt.training._config.RunConfig

@@ -200,7 +200,7 @@ def labels_of(X: Any, y: Any) -> Any:
     if not isinstance(y, str):
         return y
     if not isinstance(X, Cohort):
-        raise BadInput(f"y is the name {y!r}, which needs a bnt.Cohort as X: pass one label a subject.")
+        raise BadInput(f"y is the name {y!r}, which needs a bnt.Cohort as X: pass one label per subject.")
     return X.labels(y)
 
 
@@ -265,7 +265,7 @@ def _cohort(edges: np.ndarray, layout: Layout, **columns: Any) -> Cohort:
             continue
         values = np.asarray(values)
         if values.shape != (len(edges),):
-            raise BadInput(f"{name}s has shape {values.shape}, X has {len(edges)} subjects: give one value a subject.")
+            raise BadInput(f"{name}s has shape {values.shape}, X {len(edges)} subjects: give one value per subject.")
         known = pd.notna(values)  # a missing site is unknown, a missing group is of its own
         table[name] = pd.Series(values.astype(str)).where(known)
     edges = np.ascontiguousarray(edges, dtype=np.float32)

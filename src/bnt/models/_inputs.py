@@ -53,7 +53,7 @@ class Inputs:
             raise BadInput(f"Edges of shape {self.edges.shape} were given: give (subjects, V(V-1)/2).")
         for name, part in (("sites", self.sites), ("series", self.series), ("people", self.people)):
             if part is not None and len(part) != len(self.edges):
-                raise BadInput(f"There are {len(self.edges)} connectomes and {len(part)} {name}: give one a subject.")
+                raise BadInput(f"There are {len(self.edges)} connectomes and {len(part)} {name}: give one per subject.")
 
     def __len__(self) -> int:
         return len(self.edges)

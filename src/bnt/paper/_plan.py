@@ -13,9 +13,8 @@ from bnt.models import count_parameters, find_entry, model_options
 from bnt.paper._printed import CLUSTERS
 from bnt.splits import Split, named_splits
 from bnt.studies._job import Variant
-from bnt.training._learner import options_for
+from bnt.training._describe import check_device, options_for
 from bnt.training._recipe import Recipe, find_recipe
-from bnt.training._run import check_device
 from bnt.training._task import task_for
 
 

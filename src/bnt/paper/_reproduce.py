@@ -22,7 +22,8 @@ from bnt.paper._table1 import table1
 from bnt.paper._table2 import table2
 from bnt.paper._theory_report import theory
 from bnt.paper._training_curves import curves
-from bnt.training._run import data_digest, versions
+from bnt.training._describe import data_digest
+from bnt.training._run import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,7 @@ from bnt.splits import read_splits
 from bnt.splits._split import SplitName
 from bnt.studies._results import run_table, score_name
 from bnt.training._config import RunConfig
-from bnt.training._run import RunResult, load_result
+from bnt.training._trained import RunResult, load_result
 
 
 def run_page(folder: Path) -> dict[str, Any]:

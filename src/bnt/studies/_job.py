@@ -92,7 +92,7 @@ class Job:
 
 def configure(job: Job, cohort: Cohort) -> RunConfig:
     """Return the whole configuration that a job means on this cohort."""
-    from bnt.training._run import describe
+    from bnt.training._describe import describe
 
     return describe(
         cohort,

@@ -50,7 +50,8 @@ def step_seconds(
     import torch
 
     from bnt.training._batches import Batches
-    from bnt.training._learner import options_for, window_of
+    from bnt.training._describe import options_for
+    from bnt.training._learner import window_of
 
     def now() -> float:
         if device.startswith("cuda"):

@@ -1,17 +1,18 @@
 __all__ = [
-    "make_learner",
-    "Learner",
     "RECIPES",
+    "Learner",
     "Recipe",
     "RunConfig",
     "TrainedRun",
     "describe",
     "find_recipe",
+    "make_learner",
     "train_run",
 ]
 
 from ._config import RunConfig
+from ._describe import describe
 from ._learner import Learner, make_learner
 from ._recipe import RECIPES, Recipe, find_recipe
-from ._run import describe, train_run
+from ._run import train_run
 from ._trained import TrainedRun

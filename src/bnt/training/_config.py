@@ -28,7 +28,7 @@ class RunConfig:
     Attributes
     ----------
     model, options, revision, source_sha256
-        Name in the catalogue, the options given, and which edition of the model it was; of a model of one's own,
+        Name in the catalogue, the options given, and which revision of the model it was; of a model of one's own,
         its file and the file's digest.
     recipe_name, recipe
         The recipe it started from and all its fields.

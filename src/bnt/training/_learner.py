@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.models import create_model, find_entry, model_options
+from bnt.models import create_model, find_entry
 from bnt.models._inputs import Inputs
 from bnt.training._batches import RESIDENT_BYTES, Batches, CentredInputs, prepare
 from bnt.training._checkpoint import Checkpoint, load_tensors, save_tensors
@@ -42,8 +42,6 @@ from bnt.training._recipe import Recipe
 Lines = list[dict[str, Any]]
 State = dict[str, Tensor]
 EpochWatcher = Callable[[str, dict[str, Any]], None]
-
-LONG_SCAN = 512  # volumes: what the paper reads of ABCD, as 100 of ABIDE
 
 
 class Learner(ABC):
@@ -153,8 +151,8 @@ def make_learner(config: RunConfig) -> Learner:
     >>> from bnt.training import TrainedRun, make_learner
     >>> trained = TrainedRun("run")  # a folder made by bnt train
     >>> learner = make_learner(trained.config)  # not fitted
-    >>> learner.n_members
-    1
+    >>> type(learner).__name__
+    'NetworkLearner'
     """
     return NetworkLearner(config) if find_entry(config.model).trains_in_epochs else DirectLearner(config)
 
@@ -341,19 +339,6 @@ def build(config: RunConfig) -> nn.Module:
 def window_of(model: nn.Module) -> int | str:
     """Return how many volumes of each series a model reads, 0 if none, or the kind of connectivity that it reads."""
     return getattr(model, "series_kind", "") or int(getattr(model, "n_volumes", 0))
-
-
-def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, without those left unset, and what a series model reads of each scan.
-
-    It reads 512 volumes where every scan has as many; otherwise what the model says, cut to the shortest scan.
-    """
-    options = {name: value for name, value in options.items() if value is not None}
-    if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
-        default, shortest = model_options(name).get("n_volumes"), int(cohort.timeseries.lengths.min())
-        if default is not None:
-            options["n_volumes"] = LONG_SCAN if shortest >= LONG_SCAN else min(int(default), shortest)
-    return options
 
 
 # -- models without epochs -------------------------------------------------------------------------

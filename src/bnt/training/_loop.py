@@ -67,7 +67,7 @@ def fit(
     y_val : array
         Labels of the validation part.
     checkpoint : Checkpoint, optional
-        Saved after every epoch; training goes on from it when it is there.
+        Saved after every epoch; training resumes from it when it is there.
     watch : callable, optional
         Told each epoch's line of metrics.
     stop_after : int, optional

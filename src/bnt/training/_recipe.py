@@ -21,7 +21,7 @@ class Recipe:
         Whether networks see connectomes as they are, or less the mean of the training part (and over its SD).
     epochs, min_steps, batch_size, drop_last
         Passes over the training part, raised for small cohorts until they make ``min_steps`` steps; subjects
-        a step; whether a last short batch is left out.
+        per step; whether a last short batch is left out.
     lr, lr_end, warmup, horizon, count_dropped
         Learning rate at the start and the end of a cosine counted in real steps; ``warmup`` is the
         share of steps that rise linearly to ``lr`` first; ``horizon`` plans the cosine for more epochs
@@ -38,7 +38,7 @@ class Recipe:
     label_smoothing, clip
         Weight of the uniform distribution in the target; largest gradient norm (0 is off).
     ema
-        Decay a step of the averaged weights that are validated and tested; 0 is off.
+        Decay per step of the averaged weights that are validated and tested; 0 is off.
     select
         Whose weights are tested: those of the epoch with the best validation score (the earliest on
         ties), with the best trailing mean of ``smooth`` epochs, or the last ones.

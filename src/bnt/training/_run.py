@@ -8,158 +8,26 @@ import resource
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from threadpoolctl import threadpool_limits
 
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
-from bnt.models import create_model, find_entry
-from bnt.splits import Split, check_split, save_splits
+from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._card import model_card
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, difference, read_config, write_toml
-from bnt.training._learner import EpochWatcher, make_learner, options_for
-from bnt.training._metrics import binary_metrics, multiclass_metrics, regression_metrics
-from bnt.training._recipe import Recipe
-from bnt.training._task import Task, task_for
-
-
-@dataclass
-class RunResult:
-    """What a run found: its folder, configuration, report and predictions."""
-
-    folder: Path
-    config: RunConfig
-    report: dict[str, Any]
-    predictions: pd.DataFrame
-
-
-def metrics_of(task: Task, y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Return the metrics that fit the task."""
-    if task.kind == "regression":
-        return regression_metrics(y, predictions[:, 0])
-    codes = task.encode(y)
-    if task.n_outputs == 2:
-        return binary_metrics(codes == 1, predictions[:, 1])
-    return multiclass_metrics(codes, predictions)
-
-
-def describe(
-    cohort: Cohort,
-    label: str,
-    split: Split,
-    *,
-    model: str,
-    options: dict[str, Any] | None = None,
-    recipe: Recipe,
-    recipe_name: str = "default",
-    seed: int = 0,
-    threads: int = 1,
-    device: str = "cpu",
-    bf16: bool = False,
-    task: str = "auto",
-    positive: str | None = None,
-) -> RunConfig:
-    """Check what a run would need and return its configuration; nothing is written.
-
-    Examples
-    --------
-    >>> import bnt
-    >>> cohort = bnt.load_cohort("cohort")
-    >>> from bnt.splits import named_splits
-    >>> from bnt.training import describe, find_recipe
-    >>> (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
-    >>> config = describe(cohort, "diagnosis", split, model="logistic", recipe=find_recipe("default"))
-    >>> config.n_rois
-    20
-    """
-    entry = find_entry(model)
-    if entry.needs_series and cohort.timeseries is None:
-        raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
-    rows = split.rows(cohort)
-    check_split(cohort, *rows)
-    y = cohort.labels(label)
-    check_device(device)
-    if seed < 0 or threads < 1:
-        raise BadInput(f"The seed is {seed} and there are {threads} threads: give at least 0 and at least 1.")
-    confounds = [name for name in str((options or {}).get("confounds") or "").split("+") if name]
-    for name in confounds:
-        if name not in cohort.participants:
-            there = ", ".join(cohort.participants.columns)
-            raise BadInput(f"The confound {name!r} is no column of participants.tsv of {cohort.path}; it has {there}.")
-    config = RunConfig(
-        model=entry.name,
-        label=label,
-        seed=seed,
-        recipe=recipe,
-        task=task_for(y, task, rows[0], positive),
-        recipe_name=recipe_name,
-        options=options_for(cohort, model, options or {}),
-        revision=entry.revision,
-        source_sha256=entry.source_sha256,
-        threads=threads,
-        device=device,
-        bf16=bf16,
-        cohort=str(cohort.path.resolve()) if cohort.path else "",
-        data_sha256=data_digest(cohort, label, *confounds),
-        n_rois=cohort.n_rois,
-        kind=cohort.kind,
-        diagonal=cohort.diagonal,
-        rois=roi_names(cohort),
-        split=split.name,
-        split_sha256=split.digest(),
-    )
-    check_options(config)
-    return config
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that is not here."""
-    import torch
-
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise BadInput(f"There is no device {name!r}: choose cpu or cuda (cuda:1 for the second).") from error
-    if device.type not in ("cpu", "cuda"):
-        raise BadInput(f"There is no device {name!r}: choose cpu or cuda (cuda:1 for the second).")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise BadInput(f"The device is {name!r} and torch finds {torch.cuda.device_count()} GPUs here: choose cpu.")
-
-
-def check_options(config: RunConfig) -> None:
-    """Refuse options that the model cannot be made with and inputs that it cannot read; costs no memory."""
-    import torch
-
-    entry = find_entry(config.model)
-    with torch.device("meta") if entry.trains_in_epochs and entry.source_sha256 is None else nullcontext():
-        model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
-    check_inputs = getattr(model, "check_inputs", None)
-    if check_inputs is not None:
-        check_inputs(config.kind, config.recipe.inputs)
-
-
-def data_digest(cohort: Cohort, *names: str) -> str:
-    """Return a digest of what is learned from: scans, series, sites and the columns named, wherever they lie."""
-    columns = [cohort.scans, cohort.sites, *(cohort.participants[name].to_numpy() for name in names)]
-    found = sha256(json.dumps([np.asarray(c).astype(str).tolist() for c in columns]).encode())
-    if cohort.timeseries is not None:
-        found.update(cohort.timeseries.digest().encode())
-    return found.hexdigest()
-
-
-def roi_names(cohort: Cohort) -> tuple[str, ...]:
-    """Return the names of the ROIs in their order; none where a ROI has no name."""
-    names = tuple(cohort.rois["label"].astype(str))
-    return names if all(names) else ()
+from bnt.training._learner import EpochWatcher, make_learner
+from bnt.training._task import Task
+from bnt.training._trained import RunResult, load_result
 
 
 def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:
@@ -169,15 +37,17 @@ def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: boo
         if resume and other is not None:
             raise BadInput(
                 f"{folder} holds a run of another configuration ({other.words}): give the settings that it was started "
-                "with, or another folder, or --overwrite.",
-                other.parameter,
+                "with, choose another folder, or overwrite it.",
+                other.parameter or "overwrite",
             )
         if resume and not overwrite and (folder / "DONE").is_file():
             return True
         if not resume and not overwrite:
             if (folder / "DONE").is_file():
-                raise BadInput(f"{folder} holds a finished run: choose another folder, or pass --overwrite.")
-            raise BadInput(f"{folder} holds an interrupted run: pass --resume to go on with it, or --overwrite.")
+                raise BadInput(
+                    f"{folder} holds a finished run: choose another folder, or overwrite it.", parameter="overwrite"
+                )
+            raise BadInput(f"{folder} holds an interrupted run: resume it, or overwrite it.", parameter="resume")
         if overwrite:
             shutil.rmtree(folder)
     elif folder.exists() and (not folder.is_dir() or any(f.suffix != ".tmp" for f in folder.iterdir())):
@@ -211,7 +81,7 @@ def train_run(
     folder : path
         Where the run goes. ``DONE`` appears last.
     resume : bool
-        Go on with an interrupted run; a finished one of the same configuration is returned as it is.
+        Resume an interrupted run; a finished one of the same configuration is returned as it is.
     overwrite : bool
         Replace a run that is there.
     watch : callable, optional
@@ -226,11 +96,9 @@ def train_run(
     >>> (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
     >>> config = describe(cohort, "diagnosis", split, model="logistic", recipe=find_recipe("default"))
     >>> result = train_run(cohort, split, config, "logistic", overwrite=True)
-    >>> result.report["n_test"]
+    >>> result.report["n"]["test"]
     8
     """
-    from threadpoolctl import threadpool_limits
-
     folder = Path(folder)
     if not (folder / "DONE").is_file():
         cohort.check_finite(np.concatenate(split.rows(cohort)))
@@ -244,8 +112,6 @@ def _train_and_test(
     cohort: Cohort, split: Split, config: RunConfig, folder: Path, watch: EpochWatcher | None
 ) -> RunResult:
     """Do what :func:`train_run` promises, in a folder that is open."""
-    import torch
-
     if config.device == "cpu":
         torch.set_num_threads(config.threads)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -270,8 +136,8 @@ def _train_and_test(
         "split": config.split,
         "seed": config.seed,
         "n": dict(zip(PARTS, split.sizes)),
-        "test": metrics_of(config.task, y[test], predicted[len(val) :]),
-        "validation": metrics_of(config.task, y[val], predicted[: len(val)]),
+        "test": config.task.metrics(y[test], predicted[len(val) :]),
+        "validation": config.task.metrics(y[val], predicted[: len(val)]),
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": learner.n_parameters,
@@ -308,8 +174,6 @@ def chosen_epochs(lines: Sequence[dict[str, Any]]) -> list[int]:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide the bits."""
-    import torch
-
     from bnt import __version__
 
     return {
@@ -321,7 +185,7 @@ def versions() -> dict[str, str]:
 
 
 def write_lines(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Write ``metrics.jsonl``: one line an epoch."""
+    """Write ``metrics.jsonl``: one line per epoch."""
     write_atomic(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -341,7 +205,7 @@ def recorder(folder: Path, watch: EpochWatcher | None) -> EpochWatcher:
 def prediction_table(
     task: Task, cohort: Cohort, y: np.ndarray, val: np.ndarray, test: np.ndarray, predicted: np.ndarray
 ) -> pd.DataFrame:
-    """Return one row a subject of the validation and the test part."""
+    """Return one row per subject of the validation and the test part."""
     rows = np.concatenate([val, test])
     table = pd.DataFrame(
         {
@@ -356,17 +220,3 @@ def prediction_table(
     for i, name in enumerate(task.classes):
         table[f"p_{name}"] = predicted[:, i]
     return table
-
-
-def load_result(folder: str | Path) -> RunResult:
-    """Read a finished run."""
-    folder = Path(folder)
-    config = read_config(folder)
-    if not (folder / "DONE").is_file():
-        raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
-    try:
-        report = json.loads((folder / "report.json").read_text())
-        predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str, "site": str})
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} is damaged ({error}): train again.") from error
-    return RunResult(folder, config, report, predictions)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from bnt.errors import BadInput
 from bnt.splits._strata import is_score
-from bnt.training._metrics import auroc_or_nan
+from bnt.training._metrics import auroc_or_nan, binary_metrics, multiclass_metrics, regression_metrics
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,15 @@ class Task:
             return auroc_or_nan(codes == 1, predictions[:, 1])
         return float(np.mean([auroc_or_nan(codes == c, predictions[:, c]) for c in range(self.n_outputs)]))
 
+    def metrics(self, y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+        """Return what is reported of predictions: see :mod:`bnt.training._metrics`."""
+        if self.kind == "regression":
+            return regression_metrics(y, predictions[:, 0])
+        codes = self.encode(y)
+        if self.n_outputs == 2:
+            return binary_metrics(codes == 1, predictions[:, 1])
+        return multiclass_metrics(codes, predictions)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for ``config.toml`` and ``report.json``."""
         if self.kind == "regression":
@@ -118,16 +127,20 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
         broken = distinct[~np.isfinite(distinct) | (distinct != np.round(distinct))]
         if broken.size:
             raise BadInput(
-                f"The label has the value {broken[0]:g}, which is no whole number and so no class: pass --task "
-                "regression, or give classes as whole numbers or words."
+                f"The label has the value {broken[0]:g}, which is no whole number and so no class: predict it as "
+                "a score (task regression), or give classes as whole numbers or words.",
+                parameter="task",
             )
         y, distinct, part = y.astype(np.int64), distinct.astype(np.int64), part.astype(np.int64)
     if len(distinct) < 2:
         raise BadInput(f"All subjects have the label {distinct[0]!r}: classification needs two classes.")
     absent = set(distinct.tolist()) - set(np.unique(part).tolist())
     if absent:
-        score = ", or pass --task regression if the label is a score" if y.dtype.kind in "iu" else ""
-        raise BadInput(f"No training subject has the label {sorted(absent)[0]!r}: use another split{score}.")
+        score = ", or predict it as a score (task regression)" if y.dtype.kind in "iu" else ""
+        raise BadInput(
+            f"No training subject has the label {sorted(absent)[0]!r}: use another split{score}.",
+            parameter="task" if score else "",
+        )
     classes = distinct.tolist()
     if positive is not None:
         named = [c for c in classes if str(c) == positive]

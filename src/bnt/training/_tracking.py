@@ -27,7 +27,7 @@ PACKAGES = {
 
 
 class Tracker(ABC):
-    """What every tracker does: settings first, a line an epoch, the test at the end.
+    """What every tracker does: settings first, one line per epoch, the test at the end.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Tracker(ABC):
         """Write the test metrics, where the run came so far, and end."""
 
     def __call__(self, stage: str, line: Mapping[str, Any]) -> None:
-        """Write one epoch; steps go on counting from one stage of training to the next."""
+        """Write one epoch; steps are counted on from one stage of training to the next."""
         self._step += 1
         wanted = {k: line.get(k) for k in ("loss", "val_score", "lr", "seconds")}
         self.log({f"{stage}/{k}": float(v) for k, v in wanted.items() if v is not None}, self._step)
@@ -174,12 +174,13 @@ class Tracking:
         self.trackers: list[Tracker] = []
         for name in names:
             if name not in TRACKERS:
-                raise BadInput(f"There is no tracker {name!r}: choose among {', '.join(TRACKERS)}.")
+                raise BadInput(f"Unknown tracker {name!r}: choose from {', '.join(TRACKERS)}.")
             place = Path(folder) if folder is not None else run.parent / f"{name}-log"
             try:
                 self.trackers.append(MADE[name](run.name, place, settings))
             except ImportError as error:
-                raise BadInput(f"--track {name} needs the package {PACKAGES[name]} ({error}).") from error
+                needed = f"The tracker {name} needs the package {PACKAGES[name]} ({error})."
+                raise BadInput(needed, parameter="track") from error
 
     def __call__(self, stage: str, line: dict[str, Any]) -> None:
         """Pass an epoch on to every tracker and to the other watcher."""

@@ -1,9 +1,10 @@
-"""A finished run, opened to predict new subjects."""
+"""A finished run, opened: what it found, and its model to predict new subjects with."""
 
 from __future__ import annotations
 
+import json
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,35 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._catalog import source_digest
+from bnt.splits import Split, read_splits
 from bnt.training._checkpoint import load_tensors
 from bnt.training._config import RunConfig, read_config
+from bnt.training._describe import roi_names
 from bnt.training._learner import make_learner
-from bnt.training._run import roi_names
+
+
+@dataclass
+class RunResult:
+    """What a run found: its folder, configuration, report and predictions."""
+
+    folder: Path
+    config: RunConfig
+    report: dict[str, Any]
+    predictions: pd.DataFrame
+
+
+def load_result(folder: str | Path) -> RunResult:
+    """Read a finished run."""
+    folder = Path(folder)
+    config = read_config(folder)
+    if not (folder / "DONE").is_file():
+        raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
+    try:
+        report = json.loads((folder / "report.json").read_text())
+        predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str, "site": str})
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder} is damaged ({error}): train again.") from error
+    return RunResult(folder, config, report, predictions)
 
 
 class TrainedRun:
@@ -56,12 +82,12 @@ class TrainedRun:
         if options is not None:
             self.config = replace(self.config, options=options)
         if not (self.folder / "DONE").is_file():
-            raise BadInput(f"{folder} is not finished: go on with bnt train ... --out {folder} --resume.")
+            raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
         self._check_source()
         revision = find_entry(self.config.model).revision
         if self.config.revision != revision:
             raise BadInput(
-                f"{folder} was made by edition {self.config.revision} of {self.config.model}, this bnt has edition "
+                f"{folder} was made by revision {self.config.revision} of {self.config.model}, this bnt has revision "
                 f"{revision}, which gives other numbers: train again, or use the bnt that made it."
             )
         named, _ = load_tensors(self.folder / "weights.safetensors")
@@ -90,13 +116,14 @@ class TrainedRun:
             turned = len(lengths) > 0 and (lengths == c.n_rois).all()
             raise BadInput(
                 f"{cohort.path or 'The source'} has {cohort.n_rois} ROIs, the model of {self.folder} was trained on "
-                f"{c.n_rois}: {'its rows seem to be ROIs, turn the table round' if turned else 'use the same atlas'}."
+                f"{c.n_rois}: {'its rows seem to be ROIs, transpose the table' if turned else 'use the same atlas'}."
             )
         self._check_order(cohort)
         if "unknown" not in (cohort.kind, c.kind) and cohort.kind != c.kind:
             raise BadInput(
                 f"{cohort.path or 'The source'} holds {cohort.kind!r} connectomes, the model of {self.folder} was "
-                f"trained on {c.kind!r}: import with --kind {c.kind}."
+                f"trained on {c.kind!r}: import it as {c.kind!r}.",
+                parameter="kind",
             )
         if find_entry(c.model).needs_series and cohort.timeseries is None:
             raise BadInput(f"Model {c.model!r} reads time series and {cohort.path or 'the source'} has none.")
@@ -112,6 +139,12 @@ class TrainedRun:
         if sorted(mine) == sorted(theirs):
             raise BadInput(f"{found}: put the ROIs into the order of the training data.")
         warnings.warn(f"{found}: make sure that it is the same atlas in the same order.", stacklevel=2)
+
+    def splits(self) -> Split:
+        """Return who was trained on, selected on and tested on; a saved estimator does not know its subjects."""
+        if not (self.folder / "splits.csv").is_file():
+            raise BadInput(f"{self.folder} keeps no split: it is a saved estimator, not a run of bnt train.")
+        return read_splits(self.folder / "splits.csv")[0]
 
     def predict(self, cohort: Cohort) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1) in their own units."""

@@ -140,7 +140,7 @@ def standardised(centred: Tensor) -> Tensor:
 
 
 def amplitude(centred: Tensor) -> Tensor:
-    """Return the Ledoit-Wolf covariance of the series as they are, but for one scale a subject.
+    """Return the Ledoit-Wolf covariance of the series as they are, but for one scale per subject.
 
     Unlike a correlation it tells how strongly each region fluctuates beside the others.
     """
@@ -151,7 +151,7 @@ def amplitude(centred: Tensor) -> Tensor:
 def prewhitened(centred: Tensor) -> Tensor:
     """Return the Ledoit-Wolf covariance of what an autoregression of order 3 does not foresee.
 
-    One set of coefficients a subject, fitted to all regions at once. Slow drifts make neighbouring volumes alike,
+    One set of coefficients per subject, fitted to all regions at once. Slow drifts make neighbouring volumes alike,
     so that a plain correlation rests on fewer independent volumes than it seems to.
     """
     z = _standardise(centred)

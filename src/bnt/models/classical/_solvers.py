@@ -15,10 +15,10 @@ def check_target(
     """Return targets and weights in the form the solvers need, or say what is wrong with them."""
     y = np.asarray(y)
     if y.shape != (n,):
-        raise BadInput(f"There are {n} subjects and targets of shape {y.shape}: give one target a subject.")
+        raise BadInput(f"There are {n} subjects and targets of shape {y.shape}: give one target per subject.")
     weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n,) or not np.isfinite(weight).all() or (weight < 0).any() or weight.sum() <= 0:
-        raise BadInput("sample_weight must hold one number of at least 0 a subject, and not only zeros.")
+        raise BadInput("sample_weight must hold one number per subject, none below 0 and not all 0.")
     if n_classes == 1:
         target = y.astype(np.float64)
         if not np.isfinite(target).all():
