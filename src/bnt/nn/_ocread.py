@@ -177,6 +177,8 @@ class OCRead(nn.Module):
 
     Examples
     --------
+    >>> import torch
+    >>> from bnt.nn import OCRead
     >>> pooled = OCRead(width=16, n_clusters=4)(torch.zeros(2, 30, 16))
     >>> pooled.embedding.shape, pooled.assignments.shape
     (torch.Size([2, 64]), torch.Size([2, 30, 4]))

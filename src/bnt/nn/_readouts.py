@@ -260,6 +260,7 @@ def create_readout(name: str, n_nodes: int, width: int, **options: Any) -> Any:
     Examples
     --------
     >>> import torch
+    >>> from bnt.nn import create_readout
     >>> readout = create_readout("ocread", n_nodes=30, width=16, n_clusters=4)
     >>> embedding, loss, assignments = readout(torch.zeros(2, 30, 16))
     >>> embedding.shape == (2, readout.out_features)

@@ -33,6 +33,7 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
     --------
     >>> import bnt
     >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> from bnt.splits import check_split
     >>> check_split(cohort, [0, 1], [2], [3])
     >>> check_split(cohort, [0, 1], [2], [0])  # doctest: +ELLIPSIS
     Traceback (most recent call last):

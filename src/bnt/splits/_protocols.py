@@ -58,6 +58,7 @@ def protocol(name: str, **settings: Any) -> Splitter:
 
     Examples
     --------
+    >>> from bnt.splits import protocol
     >>> protocol("kfold", n_folds=10)
     RepeatedKFold(n_folds=10, n_repeats=1, seed=0, validation=0.125, train_fraction=1.0)
     """
@@ -114,6 +115,7 @@ def named_splits(
     --------
     >>> import bnt
     >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> from bnt.splits import named_splits
     >>> [split.name for split in named_splits(cohort, "diagnosis", "kfold", n_splits=2)]
     ['kfold:0:split0', 'kfold:0:split1']
     """

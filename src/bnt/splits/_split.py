@@ -70,6 +70,7 @@ class Split:
 
     Examples
     --------
+    >>> from bnt import Split
     >>> split = Split("mine", train=("sub-01", "sub-02"), validation=("sub-03",), test=("sub-04",))
     >>> split.sizes
     (2, 1, 1)
