@@ -95,7 +95,9 @@ def write_release(root: Path) -> None:
     folder.mkdir(parents=True)
     for name in names:
         header = "\t".join(f"#{i + 1}" for i in range(6))
-        np.savetxt(folder / f"{name}_rois_cc200.1D", rng.normal(size=(120, 6)), delimiter="\t", header=header, comments="")
+        np.savetxt(
+            folder / f"{name}_rois_cc200.1D", rng.normal(size=(120, 6)), delimiter="\t", header=header, comments=""
+        )
     table = {"SUB_ID": range(50000, 50004), "SITE_ID": "PITT", "FILE_ID": names, "DX_GROUP": [1, 2, 1, 2]}
     unknown = ["HANDEDNESS_CATEGORY", "FIQ", "VIQ", "PIQ", "ADOS_TOTAL", "BMI", "EYE_STATUS_AT_SCAN", "func_mean_fd"]
     raters = ["qc_rater_1", "qc_anat_rater_2", "qc_func_rater_2", "qc_anat_rater_3", "qc_func_rater_3"]
@@ -131,3 +133,11 @@ def test_the_examples_of_the_reference_run(workplace, monkeypatch):
     constants = [name.rpartition(".")[2] for name, value in NAMES.items() if not callable(value)]
     assert [name for name in constants if name not in sources] == []
     run_examples([one])
+
+
+def test_the_functions_of_the_architecture_page_exist():
+    named = set(re.findall(r"`(bnt\.[\w.]+)`", (PAGE.parent / "architecture.md").read_text()))
+    assert len(named) > 20
+    for name in named:
+        module, _, last = name.rpartition(".")
+        assert hasattr(import_module(module), last), name
