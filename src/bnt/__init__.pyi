@@ -24,6 +24,7 @@ __all__ = [
     "paper",
     "plotting",
     "predict",
+    "read_cohort",
     "report",
     "simulate_cohort",
     "sources",
@@ -52,7 +53,7 @@ from .cohort import Cohort, load_cohort
 from .errors import BadInput
 from .estimators import BrainNetworkClassifier, BrainNetworkRegressor
 from .models import create_model, list_models
-from .sources import fetch_abide, import_cohort, simulate_cohort
+from .sources import fetch_abide, import_cohort, read_cohort, simulate_cohort
 from .splits import LeaveOneSiteOut, RandomSplit, ReleasedSplit, RepeatedKFold, SiteStratifiedSplit, Split
 
 __version__: str
