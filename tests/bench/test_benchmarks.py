@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import runpy
+from pathlib import Path
+
+import pytest
 
 from bnt.bench._settings import BenchSettings
 from bnt.cli._bench_command import Options, run
@@ -47,3 +51,32 @@ def test_bad_settings_exit_with_2_and_name_the_option(capsys):
     assert "(--folder)" in capsys.readouterr().err
     assert main(["bench", "data", "--subjects", "1"]) == 2
     assert "subjects is 1" in capsys.readouterr().err
+
+
+def test_training_benchmark_compares_steps_and_epochs_with_the_released_code(monkeypatch):
+    from bnt.bench import _train as bench_train
+
+    monkeypatch.setattr(bench_train, "sgemm_peak", lambda repeats: 1.0)
+    monkeypatch.setattr(bench_train, "STEPS", 1)
+    rows = bench_train.run(BenchSettings(subjects=60, rois=16, repeats=1))
+    assert [row["what"] for row in rows] == ["released step", "our step", "released epoch", "our epoch", "sgemm peak"]
+    assert all(row["seconds"] > 0 for row in rows[:4])
+    assert rows[0]["times faster"] == rows[2]["times faster"] == 1
+
+
+def test_streamed_training_reports_its_memory_and_time(tmp_path, capsys):
+    from bnt.bench._train import large_run
+
+    large_run(str(tmp_path), n_subjects=40, n_rois=100, n_steps=1)
+    memory, seconds = map(float, capsys.readouterr().out.split())
+    assert memory > 1
+    assert seconds > 0
+
+
+@pytest.mark.parametrize(
+    "script", sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py")), ids=lambda p: p.stem
+)
+def test_scripts_behind_the_results_find_what_they_import(script):
+    assert callable(runpy.run_path(str(script))["main"])
+    listed = (script.parents[1] / "results" / "abide" / "README.md").read_text()
+    assert script.name in listed  # a script that no results file needs is deleted

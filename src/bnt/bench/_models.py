@@ -79,7 +79,7 @@ def compare(names: list[str], n_rois: int, batch: int, threads: int, repeats: in
                     worker.step()
                     theirs, own = in_turns(worker, yardstick, repeats)
                     state = worker.state()
-                except WorkerEnded as ended:  # most likely out of memory: a result, and the others go on
+                except WorkerEnded as ended:  # most likely out of memory: a result, and the others are still measured
                     rows.append(row | {"note": str(ended)})
                     continue
             rows.append(row | facts(median(theirs), median(theirs) / median(own), len(theirs), state))

@@ -1,8 +1,9 @@
-"""The released code's model, re-created from torch's own layers: a yardstick for speed and an oracle for tests.
+"""Training speed: a step and an epoch of ``bnt-released`` against the released code's model, and memory at ABCD's size.
 
-Written by us from the description of its mathematics; nothing is copied. It computes what ``bnt-released`` computes,
-with :class:`torch.nn.TransformerEncoderLayer`, :class:`torch.nn.Dropout` and masks drawn one Bernoulli
-number an entry, as the released code does. ``bnt bench train`` measures a step of both.
+The released code's model is re-created from torch's own layers: a yardstick for speed and an oracle for tests. It is
+written by us from the description of its mathematics; nothing is copied. It computes what ``bnt-released`` computes,
+with :class:`torch.nn.TransformerEncoderLayer`, :class:`torch.nn.Dropout` and masks drawn with one Bernoulli number per
+entry, as the released code does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from bnt.training._batches import Batches
 from bnt.training._loop import fit
 from bnt.training._task import task_for
 
-N_HEADS, FFN, DROPOUT, N_LAYERS, N_CLUSTERS = 4, 1024, 0.1, 2, 100
+N_HEADS, FFN, DROPOUT, N_LAYERS, N_CLUSTERS = 4, 1024, 0.1, 2, 100  # of the released code
+BATCH, STEPS = 16, 6
 
 
 class ReleasedStep(nn.Module):
@@ -82,9 +84,6 @@ def copy_weights(source: nn.Module, target: ReleasedStep) -> None:
         old = next(prefix for prefix in prefixes if name.startswith(prefix))
         renamed[prefixes[old] + name.removeprefix(old)] = value
     target.load_state_dict(renamed)
-
-
-BATCH, STEPS = 16, 6
 
 
 def step_gflop(n_rois: int, batch: int, n_clusters: int = 100) -> float:
@@ -254,7 +253,7 @@ def streamed_memory(folder: Path | None) -> dict[str, Any]:
 
 
 def large_run(folder: str, n_subjects: int = 7901, n_rois: int = 360, n_steps: int = 8) -> None:
-    """Write a store of that size, train ``n_steps`` steps from it, and print peak memory (MB) and seconds a step."""
+    """Write a store of that size, train ``n_steps`` steps from it, and print peak memory (MB) and seconds per step."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     with CohortWriter(Path(folder) / "cohort", n_rois) as writer:

@@ -171,7 +171,7 @@ class Plan:
         unknown = [word for word in self.only if word not in known]
         if unknown:
             names = ", ".join(v.name for v in variants)
-            raise BadInput(f"Not a row of this table: {', '.join(unknown)}. Its rows are {names}.", parameter="only")
+            raise BadInput(f"only names {', '.join(unknown)}, but the rows here are {names}.", parameter="only")
         return [v for v in variants if self.asks_for(v.name, v.model)]
 
     def named_splits(self) -> list[Split]:
