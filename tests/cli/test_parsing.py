@@ -39,11 +39,3 @@ def test_help_is_shown_whatever_else_is_typed(capsys):
     out, err = capsys.readouterr()
     assert out.startswith("usage: bnt train")
     assert not err
-
-
-def test_new_scans_are_read_as_the_training_cohort_was(tmp_path):
-    from bnt.cli._predict_command import source_of
-
-    assert source_of("") == source_of(str(tmp_path)) == {}
-    (tmp_path / "cohort.json").write_text('{"source": {"content": "matrix", "runs": "first"}}')
-    assert source_of(str(tmp_path)) == {"content": "matrix", "runs": "first"}

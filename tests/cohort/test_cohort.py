@@ -304,3 +304,12 @@ def test_matrices_are_symmetric_and_finite_in_both_halves():
             Cohort(broken, old.participants)
     matrices[:, range(14), range(14)] = np.inf  # arctanh(1): the diagonal is not read
     np.testing.assert_array_equal(Cohort(matrices, old.participants).connectomes, old.connectomes)
+
+
+def test_cohorts_of_version_0_1_open_under_the_names_of_today(cohort, tmp_path):
+    folder = cohort.save(tmp_path / "c").path
+    manifest = json.loads((folder / "cohort.json").read_text())
+    for old, now in (("paper", "pearson"), ("released", "shrunk-z"), ("partial", "partial")):
+        (folder / "cohort.json").write_text(json.dumps(manifest | {"kind": old}))
+        assert load_cohort(folder).kind == now
+    assert load_cohort(folder).select([0]).save(tmp_path / "d").kind == "partial"

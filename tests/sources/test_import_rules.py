@@ -274,10 +274,10 @@ def test_the_command_writes_a_cohort_and_says_what_is_missing(tmp_path, capsys):
 
 
 def test_the_command_has_the_defaults_of_the_function():
-    from bnt.cli._import_command import Options
+    from bnt.cli._data_commands import Import
 
     defaults = {n: p.default for n, p in inspect.signature(import_cohort).parameters.items()}
-    options = vars(Options("a", "b"))
+    options = vars(Import("a", "b"))
     assert set(defaults) == set(options)
     assert {n: options[n] for n in defaults if n not in ("source", "out")} == {
         n: d for n, d in defaults.items() if n not in ("source", "out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.io import loadmat, savemat
 from source_files import (
@@ -20,7 +21,7 @@ from source_files import (
 )
 
 from bnt.errors import BadInput
-from bnt.sources._ingest import import_cohort
+from bnt.sources._ingest import import_cohort, read_cohort
 from bnt.sources._scan import content_of
 
 
@@ -64,7 +65,24 @@ def test_one_file_is_one_scan(tmp_path):
     assert cohort.rois["label"].tolist() == LABELS
 
 
-def test_a_folder_a_participant_names_them(tmp_path):
+def test_read_in_memory_equals_the_import_and_writes_nothing(tmp_path):
+    for name, seed in (("sub-01_run-1", 1), ("sub-01_run-2", 2), ("sub-02_run-1", 1)):
+        write(tmp_path / "in" / f"{name}.csv", series(seed))
+    before = sorted(tmp_path.rglob("*"))
+    read = read_cohort(tmp_path / "in", kind="fisher-z", runs="separate")
+    assert sorted(tmp_path.rglob("*")) == before
+    stored = import_cohort(tmp_path / "in", tmp_path / "out", kind="fisher-z", runs="separate")
+    assert read.connectomes.tobytes() == stored.connectomes.tobytes()
+    assert [one.tobytes() for one in read.timeseries] == [one.tobytes() for one in stored.timeseries]
+    assert (read.kind, read.diagonal, read.source) == (stored.kind, stored.diagonal, stored.source)
+    pd.testing.assert_frame_equal(read.participants, stored.participants, check_dtype=False)
+    pd.testing.assert_frame_equal(read.rois, stored.rois)
+    alike = read_cohort(tmp_path / "in", like=stored)  # kind and runs as in the cohort made before
+    assert alike.scans.tolist() == read.scans.tolist() == stored.scans.tolist()
+    assert read_cohort(tmp_path / "in", like=tmp_path / "out", kind="pearson", runs="first").shape == (2, 15)
+
+
+def test_a_folder_per_participant_names_them(tmp_path):
     for i in (1, 2):
         write(tmp_path / "in" / f"sub-0{i}" / "timeseries.npy", series(i))
     assert import_cohort(tmp_path / "in", tmp_path / "out").ids.tolist() == ["sub-01", "sub-02"]

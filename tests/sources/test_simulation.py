@@ -183,12 +183,12 @@ def test_impossible_requests_are_refused_in_a_sentence(options: dict, found: str
 
 
 def test_the_command_has_the_defaults_of_the_function() -> None:
-    from bnt.cli._simulate_command import Options
+    from bnt.cli._data_commands import Simulate
 
     names = {"subjects": "n_subjects", "rois": "n_rois", "sites": "n_sites", "modules": "n_modules"}
     names["volumes"] = "n_volumes"
     parameters = inspect.signature(bnt.simulate_cohort).parameters
-    for field in fields(Options):
+    for field in fields(Simulate):
         if field.name not in ("out", "effect_pairs"):
             assert field.default == parameters[names.get(field.name, field.name)].default, field.name
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from inspect import getdoc
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bnt.errors import BadInput
@@ -29,6 +31,8 @@ COMMANDS = {
     "theory": "check the paper's theorems",
     "bench": "measure speed and memory here: data, connectivity, train, models",
 }
+
+DATA_COMMANDS = ("simulate", "fetch", "import", "info", "select")  # they share one module
 
 _RESUME = {
     "train": "repeat the command with --resume to continue from the last finished epoch",
@@ -91,6 +95,15 @@ def with_flag(error: BadInput, options: type) -> str:
     return f"{sentence.rstrip('.')} ({flag})."
 
 
+def find_command(name: str) -> tuple[type, str | None, Callable[[Any], int | None]]:
+    """Return the options of a command, the text of its help, and what runs it."""
+    if name in DATA_COMMANDS:
+        options = getattr(import_module("bnt.cli._data_commands"), name.capitalize())
+        return options, getdoc(options), options.run
+    module = import_module(f"bnt.cli._{name}_command")
+    return module.Options, module.__doc__, lambda options: module.run(options)
+
+
 def run_command(name: str, rest: list[str]) -> int:
     """Parse the options of one command into its dataclass and run it."""
     from bnt.cli._parsing import parse, remember
@@ -98,11 +111,11 @@ def run_command(name: str, rest: list[str]) -> int:
 
     remember([name, *rest])
     warnings.formatwarning = _sentence
-    module = import_module(f"bnt.cli._{name}_command")
+    options, description, run = find_command(name)
     try:
-        return int(module.run(parse(module.Options, name, module.__doc__, rest)) or 0)
+        return int(run(parse(options, name, description, rest)) or 0)
     except BadInput as error:
-        print(f"bnt {name}: {with_flag(error, module.Options)}", file=sys.stderr)
+        print(f"bnt {name}: {with_flag(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"bnt {name}: interrupted; {_RESUME.get(name, 'no partial file is left')}.", file=sys.stderr)

@@ -1,0 +1,298 @@
+"""The commands that make, show and select cohorts; each class is the options of one command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+KINDS = "{pearson,shrunk-z,fisher-z,ledoit-wolf,partial}"
+
+
+@dataclass
+class Simulate:
+    """Make a multi-site cohort with planted modules, site shifts and a known class effect.
+
+    BOLD-like series between 0.01 and 0.1 Hz; the defaults look like ABIDE. Subjects are written a few at a time, so
+    the size is bounded by the disk, not by memory. The same seed gives the same bytes.
+    """
+
+    out: tyro.conf.Positional[Path]
+    """The cohort's folder."""
+    subjects: int = 400
+    """Number of subjects."""
+    rois: int = 100
+    """Number of ROIs."""
+    sites: int = 8
+    """Number of sites, of different sizes, scanners and scan lengths."""
+    effect: float = 0.95
+    """Cohen's d of the classes in each planted module pair; 0 plants nothing."""
+    seed: int = 0
+    """The same seed gives the same cohort."""
+    modules: int = 7
+    """Number of networks the ROIs belong to."""
+    effect_pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODULE:MODULE[:+]")] = ()
+    """Where the effect is, such as Default:Visual, weaker in the positive class, or Default:Visual:+, stronger."""
+    volumes: int | None = None
+    """Volumes of every scan (each site has its own number when not given)."""
+    sex_effect: float = 0.95
+    """Cohen's d of men and women, in module pairs of its own."""
+    male_share: float = 0.85
+    """Share of men."""
+    kind: Annotated[str, tyro.conf.arg(metavar=KINDS)] = "pearson"
+    """Connectivity to compute; shrunk-z is the authors' input."""
+    series: bool = True
+    """Keep the time series beside the connectomes."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How connectomes are stored."""
+    overwrite: bool = False
+    """Replace a cohort that is there already."""
+
+    def run(self) -> None:
+        """Simulate, and print what was planted."""
+        from bnt.sources._simulate import simulate_cohort
+
+        cohort = simulate_cohort(
+            self.subjects,
+            self.rois,
+            self.sites,
+            self.effect,
+            self.seed,
+            self.modules,
+            self.volumes,
+            self.effect_pairs or None,
+            kind=self.kind,
+            sex_effect=self.sex_effect,
+            male_share=self.male_share,
+            series=self.series,
+            out=self.out,
+            dtype=self.dtype,
+            overwrite=self.overwrite,
+        )
+        labels = cohort.labels("diagnosis")
+        print(
+            f"{self.out}: {len(cohort)} subjects ({(labels == 1).sum()} patients, {(labels == 0).sum()} controls), "
+            f"{self.sites} sites, {cohort.n_rois} ROIs"
+        )
+        weaker = {-1: "weaker", 1: "stronger"}
+        planted = [
+            f"{a}-{b} ({weaker[d]} in patients)"
+            for (a, b), d in zip(cohort.source["effect_pairs"], cohort.source["effect_directions"])
+        ]
+        if self.effect and planted:
+            print(f"  planted, d = {self.effect:g} each: {', '.join(planted)}")
+        else:
+            print("  no class effect planted")
+        print(f"Check it with: bnt info {self.out}")
+
+
+@dataclass
+class Fetch:
+    """Make a cohort from a public data set, through nilearn.
+
+    `bnt fetch abide OUT` makes the paper's 1,009 subjects of ABIDE I (C-PAC, band-pass filtered, no global
+    signal regression, Craddock-200). Files that are in --data-dir are used, the rest is downloaded there;
+    after an interruption, repeat the command to resume.
+    """
+
+    dataset: tyro.conf.Positional[Literal["abide"]]
+    """The data set."""
+    out: tyro.conf.Positional[Path]
+    """The cohort's folder."""
+    data_dir: Path | None = None
+    """Where nilearn keeps its data sets (its own default when not given)."""
+    subjects: Literal["paper", "all", "quality-checked"] = "paper"
+    """The paper's 1,009 (100 volumes or more), all 1,035, or the 871 that passed every rater."""
+    kind: Annotated[str, tyro.conf.arg(metavar=KINDS)] = "pearson"
+    """Connectivity to compute; shrunk-z is the authors' input."""
+    duplicates: Literal["group", "drop"] = "group"
+    """A scan that is in the release twice: keep both in one group, or keep the first."""
+    pipeline: Literal["cpac", "ccs", "dparsf", "niak"] = "cpac"
+    """Preprocessing pipeline."""
+    derivative: Literal[
+        "rois_cc200", "rois_cc400", "rois_aal", "rois_ho", "rois_ez", "rois_tt", "rois_dosenbach160"
+    ] = "rois_cc200"
+    """Atlas of the series."""
+    band_pass: bool = True
+    """Series filtered to 0.01-0.1 Hz."""
+    global_signal_regression: bool = False
+    """Series with the global signal regressed out."""
+    limit: int | None = None
+    """Take only the first N subjects of the release's table."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How connectomes are stored."""
+    overwrite: bool = False
+    """Replace a cohort that is there already."""
+
+    def run(self) -> None:
+        """Fetch, and print what came out of it."""
+        from bnt.sources._abide import fetch_abide
+
+        arguments = {name: value for name, value in vars(self).items() if name != "dataset"}
+        cohort = fetch_abide(**arguments)
+        labels = cohort.labels("diagnosis")
+        sites = len(set(cohort.sites))
+        print(
+            f"{self.out}: {len(cohort)} subjects, {(labels == 1).sum()} ASD and {(labels == 0).sum()} controls, "
+            f"{sites} sites, {cohort.n_rois} ROIs, {cohort.kind} connectomes"
+        )
+        short = [f for f in cohort.findings if f["check"] == "too short"]
+        if short:
+            print(f"  {len(short)} scans of fewer than 100 volumes left out, such as {short[0]['participant_id']}")
+        for finding in cohort.findings:
+            if finding["check"] == "same scan":
+                done = "left out" if self.duplicates == "drop" else "both kept, in one group"
+                print(f"  {finding['participant_id']} is the same scan as {finding['value']}, byte for byte: {done}")
+        missing = cohort.participants["n_missing_rois"]
+        print(f"  {(missing > 0).sum()} subjects have {missing.sum()} constant ROIs in all; their edges are 0")
+        print(f"Check it with: bnt info {self.out}")
+
+
+@dataclass
+class Import:
+    """Make a cohort from XCP-D or C-PAC derivatives, CIFTI files, tables or arrays.
+
+    Every scan is checked; the cohort appears when all have passed, or not at all.
+    """
+
+    source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
+    """A folder of derivatives or files, or one file (.1D .tsv .csv .npy .npz .mat .ptseries.nii .pconn.nii)."""
+    out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
+    """The cohort to make."""
+    participants: Path | None = None
+    """Table of labels (.tsv or .csv). For derivatives, participants.tsv of the BIDS root is found."""
+    kind: Annotated[str | None, tyro.conf.arg(metavar=KINDS)] = None
+    """Of series: the connectivity to compute. Of matrices: what their numbers are. Unless given: pearson,
+    and shrunk-z for the authors' abide.npy."""
+    format: Literal["auto", "xcpd", "cpac", "cifti", "files", "authors"] = "auto"
+    """The reader; auto tells by the names of the files."""
+    atlas: str | None = None
+    """Which atlas, where the files are of several."""
+    runs: Literal["average", "first", "separate", "concatenate"] = "average"
+    """Several sessions or runs of a participant: mean of Fisher z, the first, one row per run, or joined series."""
+    content: Literal["auto", "series", "matrix"] = "auto"
+    """What the files hold. auto: a square symmetric array is a matrix; derivatives with both give series."""
+    pattern: str | None = None
+    """Take only files whose name matches, such as '*_task-rest_*'."""
+    variable: str | None = None
+    """The array to take from .npz and .mat files."""
+    rois: Path | None = None
+    """Table of ROIs (label, x, y, z, network), in the order of the scans or with their labels."""
+    id_column: str = "participant_id"
+    """Column of the participants table that names participants as the files do."""
+    site_column: str | None = None
+    """Column of sites; site and SITE_ID are found."""
+    group_column: str | None = None
+    """Column of those who must stay together in splits, such as a family."""
+    min_volumes: int = 20
+    """A run with fewer volumes is refused."""
+    drop_short: bool = False
+    """Leave runs with too few volumes out instead."""
+    drop_unlisted: bool = False
+    """Leave scans out that the participants table does not list, instead of refusing them."""
+    allow_asymmetric: bool = False
+    """Average the halves of matrices that are not symmetric, and note it in the cohort."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How connectomes are stored."""
+    overwrite: bool = False
+    """Replace a cohort that is there already."""
+
+    def run(self) -> None:
+        """Import, and print what came out of it."""
+        from bnt.sources._ingest import import_cohort
+
+        cohort = import_cohort(**asdict(self))
+        missing = cohort.participants["n_missing_rois"]
+        print(f"{cohort!r}")
+        if missing.any():
+            print(f"{int((missing > 0).sum())} subjects lack {int(missing.sum())} ROIs in all; their edges are 0.")
+        for check in sorted({f["check"] for f in cohort.findings}):
+            print(f"{check}: {sum(f['check'] == check for f in cohort.findings)} (listed in {self.out}/cohort.json)")
+        print(f"Written to {self.out}.")
+
+
+@dataclass
+class Info:
+    """Check a cohort before training.
+
+    Counts per site and class, age, sex and motion by class, scan lengths, constant ROIs, NaNs, duplicate scans
+    (same bytes), matrices that were not symmetric, values beyond [-1, 1], Fisher z given as Pearson.
+    """
+
+    cohort: tyro.conf.Positional[Path]
+    """A cohort's folder."""
+    label: str | None = None
+    """Column to count classes by (diagnosis, where there is one)."""
+    verify: bool = False
+    """Also compare every file with its recorded sha256."""
+    json: bool = False
+    """Print the whole report as JSON."""
+
+    def run(self) -> None:
+        """Inspect a cohort and print the report."""
+        from bnt.cohort import load_cohort
+        from bnt.cohort._findings import layout
+        from bnt.cohort._inspect import inspect_cohort
+
+        report = inspect_cohort(load_cohort(self.cohort), self.label, verify=self.verify)
+        if self.json:
+            everything = asdict(report)
+            del everything["group_of"]  # one row per subject: participants.tsv has it
+            print(json.dumps(everything, indent=2, ensure_ascii=False))
+        else:
+            print("\n".join(layout(report)))
+
+
+@dataclass
+class Select:
+    """Make a cohort of some subjects of another: those who have a label, those of a site, those of a list.
+
+    Conditions are joined: a subject must meet all of them.
+    """
+
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """The cohort's folder."""
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
+    """The new cohort's folder."""
+    having: tuple[str, ...] = ()
+    """Columns of participants.tsv in which a subject must have a value, for example diagnosis age."""
+    where: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN=VALUE ...")] = ()
+    """Values that a subject must have, for example sex=F site=NYU,UM_1 (one of several)."""
+    ids: Path | None = None
+    """A text file with one participant_id per line."""
+    overwrite: bool = False
+    """Replace a cohort that is there already."""
+
+    def run(self) -> None:
+        """Write the new cohort, and print its size."""
+        from bnt.cohort import load_cohort
+        from bnt.cohort._files import refuse_existing
+        from bnt.cohort._inspect import as_code
+        from bnt.errors import BadInput
+
+        refuse_existing(self.out, self.overwrite, "cohort.json")
+        whole = load_cohort(self.cohort)
+        chosen = whole.having(*self.having) if self.having else whole
+        for condition in self.where:
+            name, found, values = condition.partition("=")
+            if not found or name not in whole.participants:
+                columns = ", ".join(whole.participants.columns)
+                raise BadInput(f"{condition!r} is not COLUMN=VALUE; the columns are {columns}.", "where")
+            codes = chosen.participants[name].map(as_code)  # 1, where a gap elsewhere made it 1.0
+            chosen = chosen.select(codes.isin(values.split(",")).to_numpy())
+        if self.ids is not None:
+            try:
+                lines = self.ids.read_text().split()
+            except (OSError, ValueError) as error:
+                raise BadInput(f"{self.ids} cannot be read ({error}): give a text file of participant ids.") from error
+            unknown = sorted(set(lines) - set(whole.ids.tolist()))
+            if unknown:
+                raise BadInput(f"{self.ids} names {unknown[0]!r}, who is not in {self.cohort}: remove the line.")
+            chosen = chosen.select([name for name in chosen.ids.tolist() if name in set(lines)])
+        if not len(chosen):
+            raise BadInput(f"None of the {len(whole)} subjects of {self.cohort} meets these conditions.")
+        chosen.save(self.out, overwrite=self.overwrite)
+        print(f"{self.out}: {len(chosen)} of {len(whole)} subjects, {len(whole) - len(chosen)} left out")
