@@ -195,7 +195,7 @@ def _matrix(body: bytes, order: str, depth: int = 0) -> tuple[str, np.ndarray | 
 
 
 def _rows_of_text(content: bytes, stored: int, shape: tuple[int, ...], order: str) -> np.ndarray:
-    """Return a character matrix as one string a row."""
+    """Return a character matrix as one string per row."""
     encoding = _TEXT.get(stored)
     if encoding is None:
         raise ValueError(f"text stored as type {stored}")

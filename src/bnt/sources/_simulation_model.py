@@ -3,7 +3,7 @@
 A series is drawn in the frequency domain, at the frequencies between 0.01 and 0.1 Hz only, as a sum of
 
 - a global signal, whose strength differs between subjects and rises with motion,
-- one signal a module; modules are coupled, each subject a little differently (their *coupling*),
+- one signal per module; modules are coupled, each subject a little differently (their *coupling*),
 - fine structure: components with a fixed map over ROIs, an amplitude of each subject's own, and maps
   that deviate from subject to subject and from site to site,
 - a motion artefact with one map and a strength given by the subject's mean framewise displacement,
