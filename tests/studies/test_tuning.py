@@ -357,7 +357,7 @@ def test_a_training_that_diverges_is_a_finding_and_an_accident_is_not():
         "done",
         "failed",
     ]
-    assert status_of("its process was killed by signal 9 (out of memory?): give the command again to go on.") == "lost"
+    assert status_of("its process was killed by signal 9 (out of memory?): repeat the command to resume.") == "lost"
 
 
 @pytest.mark.parametrize("words", [["svm:foo=1", "--grid", "C=0.1,1"], ["svm", "--device", "cuda:9"]])

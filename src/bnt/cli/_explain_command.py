@@ -76,7 +76,7 @@ def run(options: Options) -> None:
             for name, make in (("attention", work.attention), ("clusters", lambda: work.clusters(also))):
                 try:
                     facts[name] = make()
-                except BadInput as error:  # the model has none: say so and go on
+                except BadInput as error:  # the model has none: say so and continue
                     facts[name] = {"not_available": str(error)}
         facts["edges"] = work.edges(method, options.target, also)
         if options.sanity:

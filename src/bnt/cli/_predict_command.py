@@ -47,7 +47,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Print or write one row a subject."""
+    """Print or write one row per subject."""
     from bnt._progress import say
     from bnt.cohort import load_cohort
     from bnt.cohort._files import write_atomic

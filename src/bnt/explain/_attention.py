@@ -95,7 +95,7 @@ def mean_attention(
         raise BadInput("No subject was chosen: attention is a mean over at least one.")
     named = np.array([EVERYONE] * len(rows)) if groups is None else np.array([str(g) for g in groups])
     if len(named) != len(rows):
-        raise BadInput(f"There are {len(rows)} subjects and {len(named)} groups: give one a subject.")
+        raise BadInput(f"There are {len(rows)} subjects and {len(named)} groups: give one per subject.")
     names = sorted(set(named.tolist()) - {EVERYONE})
     inside = np.stack([named == name for name in names]) if names else np.zeros((0, len(rows)), dtype=bool)
     inside = np.concatenate([np.ones((1, len(rows)), dtype=bool), inside])  # (G, n)
@@ -116,7 +116,7 @@ def mean_attention(
 
 
 def attention_by_network(attention: MeanAttention, networks: Networks) -> pd.DataFrame:
-    """Return the mean attention from each network to each, one row a pair; an ROI's own is left out.
+    """Return the mean attention from each network to each, one row per pair; an ROI's own is left out.
 
     Examples
     --------

@@ -185,7 +185,7 @@ def clustering_stability(partitions: Sequence[np.ndarray]) -> dict[str, float]:
 
 
 def cluster_table(means: np.ndarray, classes: Sequence[object], rois: pd.DataFrame, member: int) -> pd.DataFrame:
-    """Return one row a class and ROI: the mean assignment to each cluster and the likeliest."""
+    """Return one row per class and ROI: the mean assignment to each cluster and the likeliest."""
     parts = []
     for name, p in zip(classes, means):
         part = rois[["roi", "label", "network"]].copy()

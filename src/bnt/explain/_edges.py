@@ -33,7 +33,7 @@ METHODS = ("integrated-gradients", "gradient", "pattern", "coefficients")
 
 @dataclass(frozen=True)
 class EdgeMap:
-    """One number an edge, in the order of :mod:`bnt.cohort._triangle`.
+    """One number per edge, in the order of :mod:`bnt.cohort._triangle`.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class EdgeMap:
     n: int
 
     def table(self, rois: pd.DataFrame, networks: Networks | None) -> pd.DataFrame:
-        """Return one row an edge, the strongest first."""
+        """Return one row per edge, the strongest first."""
         low, high = endpoints(len(rois))
         labels = rois["label"].to_numpy(dtype=str)
         columns = {"roi_a": rois["roi"].to_numpy()[low], "roi_b": rois["roi"].to_numpy()[high]}
@@ -86,7 +86,7 @@ class EdgeMap:
         return table.iloc[order].reset_index(drop=True)
 
     def by_network(self, networks: Networks) -> pd.DataFrame:
-        """Return one row a pair of networks, the pair with the strongest edges first."""
+        """Return one row per pair of networks, the pair with the strongest edges first."""
         table = networks.by_pair(score=self.score, magnitude=np.abs(self.score), importance=self.importance)
         table["share"] = networks.by_pair(share=self.share)["share"] * table["n_edges"]
         return table.sort_values("magnitude", ascending=False, kind="stable").reset_index(drop=True)

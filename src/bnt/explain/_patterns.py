@@ -78,7 +78,7 @@ def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None)
 
 
 def features_of(model: Any, inputs: Inputs) -> np.ndarray:
-    """Return the features a linear model reads, one an edge, (n, E); Fisher z of the edges where it reads several."""
+    """Return the features a linear model reads, one per edge, (n, E); Fisher z of the edges where it reads several."""
     source = model.members["edge_ridge"] if hasattr(model, "members") else model
     if not hasattr(source, "features"):
         return EdgeFeatures(model.n_rois).fit(inputs, np.ones(len(inputs))).transform(inputs).astype(np.float64)

@@ -114,7 +114,7 @@ def conformal_quantile(scores: np.ndarray, level: float = LEVEL) -> float:
 def prediction_intervals(
     task: Task, ids: np.ndarray, predicted: np.ndarray, calibration: CalibrationSubjects | None, level: float = LEVEL
 ) -> pd.DataFrame:
-    """Return columns for a table of predictions, one row a subject.
+    """Return columns for a table of predictions, one row per subject.
 
     Two classes: ``low`` and ``high`` of the last class' probability. Classes: ``classes_90``, the set that holds the
     true one for 90 % of new subjects. A score: ``low`` and ``high`` that hold 90 %. ``interval_from`` says of whom,

@@ -104,7 +104,7 @@ def _roi_name(row: dict) -> str:
 
 
 def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method: str | None = None) -> pd.DataFrame:
-    """Return predictions with what is needed to read them, one row a subject.
+    """Return predictions with what is needed to read them, one row per subject.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def _with_validation(
 
 @dataclass(frozen=True)
 class RepeatedKFold:
-    """k folds, each tested once a repeat, stratified by site x label; validation comes from the other folds.
+    """k folds, each tested once per repeat, stratified by site x label; validation comes from the other folds.
 
     Parameters
     ----------

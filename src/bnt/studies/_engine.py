@@ -109,7 +109,7 @@ def run_local(
 ) -> Failures:
     """Run jobs in processes of this machine, ``n_processes`` at a time, each with its own threads.
 
-    A worker that is killed is one failed job; the others go on. When the driver ends, however it ends,
+    A worker that is killed is one failed job; the others continue. When the driver ends, however it ends,
     its workers end too. ``work`` is what is done with a job, a function of a module.
     """
     context = _start_server(max((job.threads for job in jobs), default=1))
@@ -159,7 +159,7 @@ def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = No
     """Send the same jobs to a Ray cluster; each asks for as many CPUs as it has threads.
 
     Ray places them, balances them and starts those of a lost worker or node again; a job started
-    again goes on from its checkpoint, as the study's folder is on a file system that all nodes see.
+    again resumes from its checkpoint, as the study's folder is on a file system that all nodes see.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     try:

@@ -17,7 +17,7 @@ from bnt.splits._split import PARTS
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 
-GO_ON = "give the command again to go on."  # ends the reason of an accident: the same job may well succeed
+GO_ON = "repeat the command to resume."  # ends the reason of an accident: the same job may well succeed
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def configure(job: Job, cohort: Cohort) -> RunConfig:
 
 
 def run_job(job: Job) -> dict[str, Any]:
-    """Carry a job out, or go on with it; return the run's report.
+    """Carry a job out, or resume it; return the run's report.
 
     The libraries' threads are limited to the job's own, so that the numbers do not depend on which
     process of which machine carries it out.

@@ -1,4 +1,4 @@
-"""From finished runs to tables: one row a run, one row a model, one row a comparison."""
+"""From finished runs to tables: one row per run, one row per model, one row per comparison."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def largest(metric: str, runs: pd.DataFrame) -> float:
 
 
 def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a variant: mean, SD and corrected 95 % interval of every metric, and what it cost.
+    """Return one row per variant: mean, SD and corrected 95 % interval of every metric, and what it cost.
 
     ``<metric>_n`` is the number of splits behind a metric: fewer than ``n_splits`` where it is undefined on some.
 
@@ -159,7 +159,7 @@ def shared_runs(runs: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
 
 
 def pooled_predictions(folder: str | Path, runs: pd.DataFrame, variant: str) -> pd.DataFrame:
-    """Return one row a subject: its test predictions averaged over the splits and seeds that tested it."""
+    """Return one row per subject: its test predictions averaged over the splits and seeds that tested it."""
     parts = []
     for name in runs.loc[runs["variant"] == variant, "run"]:
         table = pd.read_csv(
@@ -212,7 +212,7 @@ def comparison_table(
 ) -> pd.DataFrame:
     """Compare every variant with a reference over shared splits.
 
-    One row a variant: the paired difference with its corrected 95 % interval and p (Nadeau-Bengio), the plain
+    One row per variant: the paired difference with its corrected 95 % interval and p (Nadeau-Bengio), the plain
     t-test's p as the paper used it, DeLong's test on the subjects' averaged predictions for binary tasks and, where
     asked for, a permutation test of the same difference; every p also after Holm's correction. Without a folder there
     are no predictions, and nothing is tested on subjects.

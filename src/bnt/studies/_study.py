@@ -42,7 +42,7 @@ def folder_name(variant: str, split: str, seed: int) -> str:
 class Study:
     """A grid of runs in one folder: ``study.json``, ``runs/``, and the tables made from them.
 
-    Given again with more or fewer variants, splits or seeds it goes on: what was asked for earlier stays
+    Given again with more or fewer variants, splits or seeds it resumes: what was asked for earlier stays
     in the study and in its tables. A variant or a split that means something else now is refused.
 
     Parameters

@@ -270,7 +270,7 @@ class Tuning:
             self._write_trials()
             why = next((f" ({t.reason.rstrip('.')})" for t in self.trials if t.reason), "")
             if waiting:
-                raise BadInput(f"Trials were lost{why}: give the command again to go on.")
+                raise BadInput(f"Trials were lost{why}: repeat the command to resume.")
             raise BadInput(f"No trial of {self.base.name} could be scored{why}.")
         return chosen
 

@@ -139,7 +139,7 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     name : str
         ``paper``, ``released``, ``default`` or ``best``.
     model : str, optional
-        For whom: the fields that its entry in the catalogue sets go on top of the recipe's (``training`` in every
+        For whom: the fields that its entry in the catalogue sets override the recipe's (``training`` in every
         recipe, ``budget`` in ``default`` and ``best``).
     **changes
         Fields of :class:`Recipe` to set; None leaves a field as the recipe has it.

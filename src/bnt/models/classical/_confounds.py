@@ -1,6 +1,6 @@
 """Confounds regressed out of features, by least squares on the training subjects.
 
-A confound is a column of ``participants.tsv``: numbers as they are, words as one column a level but the first. A
+A confound is a column of ``participants.tsv``: numbers as they are, words as one column per level but the first. A
 missing number counts as the training subjects' mean, a word that training has not seen as the first level.
 """
 
@@ -52,7 +52,7 @@ class Confounds:
         return people[name].replace("n/a", np.nan)
 
     def design(self, people: pd.DataFrame | None) -> np.ndarray:
-        """Return (n, k): deviations of numbers from the training mean, and one column a level."""
+        """Return (n, k): deviations of numbers from the training mean, and one column per level."""
         columns = []
         for name, fact in self.facts.items():
             column = self._column(people, name)
