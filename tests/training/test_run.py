@@ -282,7 +282,7 @@ def test_a_run_of_another_edition_of_its_model_is_not_predicted_with(finished, t
     copy = Path(shutil.copytree(finished, tmp_path / "run"))
     config = read_config(copy)
     (copy / "config.toml").write_text(write_toml(replace(config, revision=config.revision + 1).to_dict()))
-    with pytest.raises(BadInput, match="edition"):
+    with pytest.raises(BadInput, match="revision"):
         TrainedRun(copy)
 
 
