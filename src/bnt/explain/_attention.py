@@ -11,7 +11,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._brain_networks import Networks
 from bnt.errors import BadInput
-from bnt.explain._opening import BATCH, Weights, member_networks, outputs
+from bnt.explain._opening import BATCH, FittedRun, outputs
 
 EVERYONE = "all"
 
@@ -37,9 +37,9 @@ class MeanAttention:
     def matrix(self, layer: int = 0, head: int | None = None, group: str = EVERYONE) -> np.ndarray:
         """Return one (V, V) matrix: of a layer (from 0) and a head, or the mean of the layer's heads."""
         if not 0 <= layer < len(self.layers):
-            raise BadInput(f"Layer {layer} was asked for; the model has layers 0 to {len(self.layers) - 1}.")
+            raise BadInput(f"layer is {layer}; the model has layers 0 to {len(self.layers) - 1}.")
         if group not in self.groups:
-            raise BadInput(f"There is no group {group!r}; there are {', '.join(self.groups)}.")
+            raise BadInput(f"group is {group!r}; choose from {', '.join(self.groups)}.")
         heads = self.layers[layer][self.groups.index(group)]
         return heads.mean(axis=0) if head is None else heads[head]
 
@@ -57,7 +57,7 @@ class MeanAttention:
 
 
 def mean_attention(
-    weights: Weights,
+    run: FittedRun,
     cohort: Cohort,
     rows: np.ndarray | None = None,
     groups: Sequence[object] | np.ndarray | None = None,
@@ -67,7 +67,7 @@ def mean_attention(
 
     Parameters
     ----------
-    weights : TrainedRun
+    run : TrainedRun
         Its networks are put in evaluation mode: in training, dropout would be in the weights.
     cohort : Cohort
     rows : array of int, optional
@@ -92,18 +92,18 @@ def mean_attention(
     """
     rows = np.arange(len(cohort)) if rows is None else np.asarray(rows)
     if not len(rows):
-        raise BadInput("No subject was chosen: attention is a mean over at least one.")
+        raise BadInput("rows is empty: attention is a mean over at least one subject.")
     named = np.array([EVERYONE] * len(rows)) if groups is None else np.array([str(g) for g in groups])
     if len(named) != len(rows):
-        raise BadInput(f"There are {len(rows)} subjects and {len(named)} groups: give one per subject.")
+        raise BadInput(f"There are {len(rows)} subjects and {len(named)} groups: give one group per subject.")
     names = sorted(set(named.tolist()) - {EVERYONE})
     inside = np.stack([named == name for name in names]) if names else np.zeros((0, len(rows)), dtype=bool)
     inside = np.concatenate([np.ones((1, len(rows)), dtype=bool), inside])  # (G, n)
     totals: list[np.ndarray] = []
-    for model in member_networks(weights):
-        for part, output in outputs(weights, model, cohort, rows, batch_size):
+    for model in run.learner.networks():
+        for part, output in outputs(run, model, cohort, rows, batch_size):
             if not output.attention:
-                raise BadInput(f"Model {weights.config.model!r} has no attention: explain its edges instead.")
+                raise BadInput(f"Model {run.config.model!r} has no attention: explain its edges instead.")
             if not totals:
                 totals = [np.zeros((len(inside), *layer.shape[1:])) for layer in output.attention]
             for total, layer in zip(totals, output.attention):
@@ -111,7 +111,7 @@ def mean_attention(
                 for g, members in enumerate(inside[:, part]):
                     total[g] += values[members].sum(axis=0, dtype=np.float64)
     counts = inside.sum(axis=1)
-    n = (counts * weights.learner.n_members).reshape(-1, 1, 1, 1)
+    n = (counts * run.learner.n_members).reshape(-1, 1, 1, 1)
     return MeanAttention((EVERYONE, *names), tuple(counts.tolist()), tuple(total / n for total in totals))
 
 
@@ -194,12 +194,12 @@ def network_enrichment(
     inside = networks.assigned
     matrices = matrices[None] if matrices.ndim == 2 else matrices
     if n_permutations < 1:
-        raise BadInput(f"There are {n_permutations} permutations: give at least 1, for example 1000.")
+        raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", parameter="n_permutations")
     hot = networks.one_hot()[inside]
     names = [name for name, size in zip(networks.names, hot.sum(axis=0)) if size > 0]
     hot = hot[:, hot.sum(axis=0) > 0]
     if len(names) < 2:
-        raise BadInput(f"The atlas has {len(names)} named network: enrichment needs two or more.")
+        raise BadInput(f"The atlas has {len(names)} named networks: enrichment needs two or more.")
     block = np.array(matrices[:, inside][:, :, inside], dtype=np.float64)
     block[:, np.arange(len(hot)), np.arange(len(hot))] = 0
     within, between = _statistics(block, hot)

@@ -16,10 +16,10 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._brain_networks import Networks
 from bnt.errors import BadInput
-from bnt.explain._opening import Weights, member_networks, outputs
+from bnt.explain._opening import FittedRun, outputs
 
 
-def member_assignments(weights: Weights, cohort: Cohort, rows: np.ndarray) -> list[np.ndarray]:
+def member_assignments(run: FittedRun, cohort: Cohort, rows: np.ndarray) -> list[np.ndarray]:
     """Return the soft assignments P of some subjects for each member, (n, V, K) float32 each.
 
     Examples
@@ -33,12 +33,12 @@ def member_assignments(weights: Weights, cohort: Cohort, rows: np.ndarray) -> li
     [(2, 20, 4)]
     """
     found = []
-    for model in member_networks(weights):
+    for model in run.learner.networks():
         parts = []
-        for _, output in outputs(weights, model, cohort, rows, batch_size=64):
+        for _, output in outputs(run, model, cohort, rows, batch_size=64):
             if output.assignments is None or output.assignments.shape[-1] < 2:
                 raise BadInput(
-                    f"Model {weights.config.model!r} assigns ROIs to no clusters: train one with OCRead or diffpool."
+                    f"Model {run.config.model!r} assigns ROIs to no clusters: train one with OCRead or diffpool."
                 )
             parts.append(output.assignments.float().cpu().numpy())
         found.append(np.concatenate(parts))

@@ -12,23 +12,29 @@ it contains the difference of the classes themselves, and "finds" a planted effe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor, nn
 
 from bnt._progress import track
 from bnt.cohort import Cohort
 from bnt.cohort._brain_networks import Networks
-from bnt.cohort._triangle import endpoints
+from bnt.cohort._triangle import endpoints, square_tensor
 from bnt.errors import BadInput
-from bnt.explain._gradients import GRADIENT_METHODS, SUBJECTS_AT_ONCE, network_attributions
-from bnt.explain._opening import Weights, is_network, margins
+from bnt.explain._opening import PATTERNS_INSTEAD, FittedRun, is_network, margin_of, margins
 from bnt.explain._patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients
 
+GRADIENT_METHODS = ("integrated-gradients", "gradient")
+METHODS = (*GRADIENT_METHODS, "pattern", "coefficients")
+SUBJECTS_AT_ONCE = 16
+MATRICES_AT_ONCE = 64
 STEPS = 64  # a centred network's margin is steep near its baseline; 32 left errors of a tenth of the margin
-METHODS = ("integrated-gradients", "gradient", "pattern", "coefficients")
+Margin = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -92,30 +98,30 @@ class EdgeMap:
         return table.sort_values("magnitude", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def default_method(weights: Weights) -> str:
+def default_method(run: FittedRun) -> str:
     """Return integrated gradients for networks (plain gradients where captum is missing), patterns otherwise."""
     from importlib.util import find_spec
 
-    if not is_network(weights):
+    if not is_network(run):
         return "pattern"
     return "integrated-gradients" if find_spec("captum") else "gradient"
 
 
-def target_code(weights: Weights, target: str | None) -> tuple[int, str]:
+def target_code(run: FittedRun, target: str | None) -> tuple[int, str]:
     """Return the column of the logits to explain, and its name; the last class without a wish."""
-    task = weights.config.task
+    task = run.config.task
     if task.kind == "regression":
-        return 0, weights.config.label
+        return 0, run.config.label
     names = [str(c) for c in task.classes]
     if target is None:
         return len(names) - 1, names[-1]
     if target not in names:
-        raise BadInput(f"There is no class {target!r}; the run knows {', '.join(names)}.")
+        raise BadInput(f"The run has no class {target!r}; choose from {', '.join(names)}.", parameter="target")
     return names.index(target), target
 
 
 def attributions(
-    weights: Weights,
+    run: FittedRun,
     cohort: Cohort,
     rows: np.ndarray,
     baseline: np.ndarray,
@@ -128,7 +134,7 @@ def attributions(
 
     Parameters
     ----------
-    weights : TrainedRun
+    run : TrainedRun
     cohort : Cohort
     rows : array of int
     baseline : array, (E,)
@@ -154,18 +160,18 @@ def attributions(
     ...     print(values.shape)
     (2, 190)
     """
-    column, _ = target_code(weights, target)
-    if not is_network(weights):
-        yield slice(0, len(rows)), linear_attributions(weights, cohort, rows, baseline, column, training)
+    column, _ = target_code(run, target)
+    if not is_network(run):
+        yield slice(0, len(rows)), linear_attributions(run, cohort, rows, baseline, column, training)
         return
-    chosen = method or default_method(weights)
+    chosen = method or default_method(run)
     if chosen not in GRADIENT_METHODS:
         raise BadInput(f"Method {chosen!r} gives no attribution of a subject: use {' or '.join(GRADIENT_METHODS)}.")
-    yield from network_attributions(weights, cohort, rows, baseline, column, chosen, n_steps)
+    yield from network_attributions(run, cohort, rows, baseline, column, chosen, n_steps)
 
 
 def edge_map(
-    weights: Weights,
+    run: FittedRun,
     cohort: Cohort,
     rows: np.ndarray,
     baseline: tuple[np.ndarray, str],
@@ -178,7 +184,7 @@ def edge_map(
 
     Parameters
     ----------
-    weights : TrainedRun
+    run : TrainedRun
     cohort, rows
         Subjects whose predictions are explained (attributions).
     baseline : (array, str)
@@ -204,22 +210,22 @@ def edge_map(
     >>> edge_map(trained, cohort, rows=[0, 1, 2], baseline=baseline, method="gradient").score.shape
     (190,)
     """
-    chosen = method or default_method(weights)
+    chosen = method or default_method(run)
     if chosen not in METHODS:
-        raise BadInput(f"There is no method {chosen!r}; there are {', '.join(METHODS)}.")
-    column, name = target_code(weights, target)
+        raise BadInput(f"There is no method {chosen!r}; choose from {', '.join(METHODS)}.", parameter="method")
+    column, name = target_code(run, target)
     if chosen in ("pattern", "coefficients"):
         where, who = training or (cohort, np.asarray(rows))
         make = haufe_pattern if chosen == "pattern" else standardised_coefficients
-        score, n = make(weights, where, who, column)
+        score, n = make(run, where, who, column)
         return EdgeMap(chosen, "none needed", name, score, np.abs(score), np.full_like(score, np.nan), n)
     rows = np.asarray(rows)
     if len(rows) < 3:
         raise BadInput(f"An edge map is made over subjects and {len(rows)} were given: give at least three.")
-    margin = margins(weights, cohort, rows, column)
+    margin = margins(run, cohort, rows, column)
     margin = margin - margin.mean()
     sums = np.zeros((5, len(baseline[0])))
-    found = attributions(weights, cohort, rows, baseline[0], chosen, name, n_steps, training)
+    found = attributions(run, cohort, rows, baseline[0], chosen, name, n_steps, training)
     batches = -(-len(rows) // SUBJECTS_AT_ONCE)
     for part, values in track(found, f"{chosen}, {len(rows)} subjects", total=batches):
         away = cohort.edges(rows[part]) - baseline[0]  # (B, E)
@@ -230,5 +236,80 @@ def edge_map(
     slope = np.divide(along, squares, out=np.zeros_like(along), where=squares > 0)
     spread = float(np.mean(margin**2))
     share = with_margin / spread if spread > 0 else np.full_like(with_margin, np.nan)
-    relative_to = "training mean of each subject's site" if centres_sites(weights) else baseline[1]
+    relative_to = "training mean of each subject's site" if centres_sites(run) else baseline[1]
     return EdgeMap(chosen, relative_to, name, slope * sd, absolute, share, len(rows))
+
+
+# -- gradients of networks: integrated gradients through captum, and gradient times input of our own -------------
+
+
+class NotDifferentiable(BadInput):
+    """The model's output has no gradient by the connectome's edges."""
+
+
+def network_attributions(
+    run: FittedRun, cohort: Cohort, rows: np.ndarray, baseline: np.ndarray, column: int, method: str, n_steps: int
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield attributions, (B, E), averaged over members; see :func:`bnt.explain._edges.attributions`."""
+    attribute = _integrated_gradients if method == "integrated-gradients" else _gradient
+    models = [deepcopy(m).requires_grad_(False) for m in run.learner.networks()]
+    there = torch.as_tensor(baseline, dtype=torch.float32, device=run.config.device)[None]  # (1, E)
+    for start in range(0, len(rows), SUBJECTS_AT_ONCE):
+        some = np.asarray(rows)[start : start + SUBJECTS_AT_ONCE]
+        edges = torch.from_numpy(cohort.edges(some)).to(run.config.device)  # (B, E)
+        series = next(run.learner.batches(cohort, some).in_order(len(some))).series
+        total = np.zeros(edges.shape)
+        for model in models:
+            margin = _margin(model, cohort.diagonal, column)
+            total += attribute(margin, edges, there, series, n_steps).double().cpu().numpy()
+        yield slice(start, start + len(some)), total / len(models)
+
+
+def _margin(model: nn.Module, diagonal: float, column: int) -> Margin:
+    """Return the margin as a function of edges, (B, E) -> (B,)."""
+
+    def margin(edges: Tensor, series: Tensor | None = None) -> Tensor:
+        return margin_of(model(square_tensor(edges, diagonal), series=series).logits, column)
+
+    return margin
+
+
+def _integrated_gradients(margin: Margin, edges: Tensor, baseline: Tensor, series: Tensor | None, steps: int) -> Tensor:
+    try:
+        from captum.attr import IntegratedGradients
+    except ImportError as error:
+        raise BadInput(
+            "Integrated gradients need captum, which is not installed: "
+            "pip install 'brain-network-transformer[explain]', or choose the method gradient.",
+            parameter="method",
+        ) from error
+    more = None if series is None else (series,)
+    try:
+        return IntegratedGradients(margin).attribute(
+            edges,
+            baselines=baseline,
+            additional_forward_args=more,
+            n_steps=steps,
+            internal_batch_size=max(MATRICES_AT_ONCE, len(edges)),
+        )
+    except RuntimeError as error:
+        raise _unused(error) from error
+
+
+def _gradient(margin: Margin, edges: Tensor, baseline: Tensor, series: Tensor | None, steps: int) -> Tensor:
+    """Return the gradient at each subject times its deviation from the baseline: one step of the path."""
+    at = edges.clone().requires_grad_(True)
+    try:
+        (slope,) = torch.autograd.grad(margin(at, series).sum(), at)
+    except RuntimeError as error:
+        raise _unused(error) from error
+    return slope * (edges - baseline)
+
+
+def _unused(error: RuntimeError) -> Exception:
+    """Return what to tell of a network whose output does not depend on the connectome."""
+    if "not have been used" in str(error) or "does not require grad" in str(error):
+        return NotDifferentiable(
+            f"This model has no gradient by edges (it reads time series, or edges in bins); {PATTERNS_INSTEAD}."
+        )
+    return error

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from bnt.cohort import Cohort, load_cohort
@@ -16,16 +17,15 @@ from bnt.models._inputs import Inputs
 from bnt.nn import Output
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS
-from bnt.training._batches import Batches
 from bnt.training._config import RunConfig
-from bnt.training._learner import Learner, window_of
+from bnt.training._learner import Learner
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
 PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
 
 
-class Weights(Protocol):
-    """A configuration and the fitted learner; :class:`bnt.training._trained.TrainedRun` is one."""
+class FittedRun(Protocol):
+    """A configuration and its fitted learner; :class:`bnt.training.TrainedRun` is one."""
 
     config: RunConfig
     learner: Learner
@@ -33,47 +33,27 @@ class Weights(Protocol):
 
 @dataclass
 class Fitted:
-    """A learner that was never written to disk."""
+    """A fitted run that was never written to disk."""
 
     config: RunConfig
     learner: Learner
 
 
-def is_network(weights: Weights) -> bool:
+def is_network(run: FittedRun) -> bool:
     """Return whether a run's model is a neural network (and not a linear model)."""
-    return find_entry(weights.config.model).trains_in_epochs
-
-
-def classical_model(weights: Weights) -> Any:
-    """Return the fitted linear model of a run."""
-    return weights.learner.models[0]
-
-
-def member_networks(weights: Weights) -> Iterator[nn.Module]:
-    """Yield each member's network, in evaluation mode, so that nothing is dropped."""
-    return weights.learner.networks()
+    return find_entry(run.config.model).trains_in_epochs
 
 
 def outputs(
-    weights: Weights, model: nn.Module, cohort: Cohort, rows: np.ndarray, batch_size: int = BATCH
+    run: FittedRun, network: nn.Module, cohort: Cohort, rows: np.ndarray, batch_size: int = BATCH
 ) -> Iterator[tuple[slice, Output]]:
     """Yield the positions within ``rows`` and the network's output of one batch after the other."""
-    import torch
-
-    empty = torch.zeros(len(rows), weights.config.task.n_outputs)
     # Nothing is kept from batch to batch: all matrices of a large cohort would not fit into memory.
-    batches = Batches(
-        cohort,
-        np.asarray(rows),
-        empty,
-        window=window_of(model),
-        device=weights.config.device,
-        resident_bytes=0,
-    )
+    batches = run.learner.batches(cohort, np.asarray(rows), resident_bytes=0)
     start = 0
     for batch in batches.in_order(batch_size):
         with torch.no_grad():
-            output = model(batch.x, series=batch.series, explain=True)
+            output = network(batch.x, series=batch.series, explain=True)
         yield slice(start, start + len(batch.x)), output
         start += len(batch.x)
 
@@ -142,14 +122,14 @@ def decision_of(decisions: np.ndarray, n_classes: int, column: int) -> np.ndarra
     return decisions[:, column]
 
 
-def margins(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> np.ndarray:
+def margins(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int) -> np.ndarray:
     """Return the margin of a class for some subjects, the members' mean, (n,)."""
-    if not is_network(weights):
-        model: Any = classical_model(weights)
+    if not is_network(run):
+        model: Any = run.learner.models[0]
         found = model.decisions(Inputs.of(cohort, rows))
-        return decision_of(found, weights.config.task.n_outputs, column)
+        return decision_of(found, run.config.task.n_outputs, column)
     total = np.zeros(len(rows))
-    for model in member_networks(weights):
-        for part, output in outputs(weights, model, cohort, rows, batch_size=64):
+    for model in run.learner.networks():
+        for part, output in outputs(run, model, cohort, rows, batch_size=64):
             total[part] += margin_of(output.logits.double(), column).cpu().numpy()
-    return total / weights.learner.n_members
+    return total / run.learner.n_members

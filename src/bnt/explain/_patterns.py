@@ -20,12 +20,10 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.explain._opening import (
     PATTERNS_INSTEAD,
-    Weights,
-    classical_model,
+    FittedRun,
     decision_of,
     is_network,
     margins,
-    member_networks,
 )
 from bnt.models._inputs import Inputs
 from bnt.models.classical._confounds import Adjusted
@@ -49,7 +47,7 @@ def mean_edges(cohort: Cohort, rows: np.ndarray) -> np.ndarray:
     return total / max(len(rows), 1)
 
 
-def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None) -> tuple[np.ndarray, str]:
+def baseline_edges(run: FittedRun, training: tuple[Cohort, np.ndarray] | None) -> tuple[np.ndarray, str]:
     """Return the edges that attributions are relative to, and what they are.
 
     The mean of the training part: from a centred network's own weights, or from the training subjects; zero edges
@@ -68,9 +66,9 @@ def baseline_edges(weights: Weights, training: tuple[Cohort, np.ndarray] | None)
     """
     from bnt.cohort._triangle import flat, n_edges
 
-    c = weights.config
-    if is_network(weights) and c.recipe.inputs == "centred":
-        kept = np.mean([flat(m.get_buffer("mean").double().cpu().numpy()) for m in member_networks(weights)], axis=0)
+    c = run.config
+    if is_network(run) and c.recipe.inputs == "centred":
+        kept = np.mean([flat(m.get_buffer("mean").double().cpu().numpy()) for m in run.learner.networks()], axis=0)
         return kept, "training mean (kept with the weights)"
     if training is not None:
         return mean_edges(*training), f"training mean ({len(training[1])} subjects)"
@@ -89,7 +87,7 @@ def features_of(model: Any, inputs: Inputs) -> np.ndarray:
     return features
 
 
-def haufe_pattern(weights: Weights, cohort: Cohort, rows: np.ndarray, column: int) -> tuple[np.ndarray, int]:
+def haufe_pattern(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int) -> tuple[np.ndarray, int]:
     """Return the pattern of the decision about one class over edges, (E,), and the number of subjects.
 
     The unit is the edge's (Fisher z for linear models, the connectome's own for networks) per SD of the decision.
@@ -97,52 +95,50 @@ def haufe_pattern(weights: Weights, cohort: Cohort, rows: np.ndarray, column: in
     rows = some_of(rows)
     if len(rows) < 3:
         raise BadInput(f"A pattern is a covariance over subjects and {len(rows)} were given: give at least three.")
-    if is_network(weights):
-        x, s = cohort.edges(rows).astype(np.float64), margins(weights, cohort, rows, column)
+    if is_network(run):
+        x, s = cohort.edges(rows).astype(np.float64), margins(run, cohort, rows, column)
     else:
         inputs = Inputs.of(cohort, rows)
-        model = classical_model(weights)
-        x, s = features_of(model, inputs), decision_of(model.decisions(inputs), weights.config.task.n_outputs, column)
+        model = run.learner.models[0]
+        x, s = features_of(model, inputs), decision_of(model.decisions(inputs), run.config.task.n_outputs, column)
     sd = s.std()
     if not sd > 0:
         raise BadInput("The model gives everyone the same decision: there is no pattern.")
     return (s - s.mean()) @ (x - x.mean(axis=0)) / (len(s) * sd), len(rows)
 
 
-def _coefficients(weights: Weights, column: int) -> tuple[Any, np.ndarray]:
+def _coefficients(run: FittedRun, column: int) -> tuple[Any, np.ndarray]:
     """Return a linear model and its weights for one class, (E,)."""
-    if is_network(weights):
+    if is_network(run):
         raise BadInput(
-            f"Model {weights.config.model!r} has no coefficients: use integrated-gradients, gradient or pattern."
+            f"Model {run.config.model!r} has no coefficients: use integrated-gradients, gradient or pattern."
         )
-    model = classical_model(weights)
+    model = run.learner.models[0]
     coef = model.coef()
     if coef is None:
         raise BadInput(
-            f"{weights.config.model!r} joins several views of connectivity, so that no edge has a weight of its own; "
+            f"{run.config.model!r} joins several views of connectivity, so that no edge has a weight of its own; "
             f"{PATTERNS_INSTEAD}."
         )
     if coef.ndim == 2:
         return model, coef[column]
-    return model, coef * (-1.0 if weights.config.task.n_outputs == 2 and column == 0 else 1.0)
+    return model, coef * (-1.0 if run.config.task.n_outputs == 2 and column == 0 else 1.0)
 
 
-def standardised_coefficients(
-    weights: Weights, cohort: Cohort, rows: np.ndarray, column: int
-) -> tuple[np.ndarray, int]:
+def standardised_coefficients(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int) -> tuple[np.ndarray, int]:
     """Return each edge's weight times its SD, so that edges of different spread compare."""
-    model, coef = _coefficients(weights, column)
+    model, coef = _coefficients(run, column)
     rows = some_of(rows)
     return coef * features_of(model, Inputs.of(cohort, rows)).std(axis=0), len(rows)
 
 
-def centres_sites(weights: Weights) -> bool:
+def centres_sites(run: FittedRun) -> bool:
     """Return whether a linear model subtracts the training mean of each site from its features."""
-    return not is_network(weights) and bool(getattr(classical_model(weights), "sites", ()))
+    return not is_network(run) and bool(getattr(run.learner.models[0], "sites", ()))
 
 
 def linear_attributions(
-    weights: Weights,
+    run: FittedRun,
     cohort: Cohort,
     rows: np.ndarray,
     baseline: np.ndarray,
@@ -154,16 +150,16 @@ def linear_attributions(
     What is left of the decision is the same for all subjects. So confounds are at their training mean in the baseline,
     and a model that centres sites is relative to the training mean of each subject's own site instead.
     """
-    model, coef = _coefficients(weights, column)
+    model, coef = _coefficients(run, column)
     inputs = Inputs.of(cohort, rows)
     if model.space != "edges":
-        raise BadInput(f"{weights.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
+        raise BadInput(f"{run.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
     features = model.features.transform(inputs).astype(np.float64)
     if not model.sites:
         return coef * (features - _baseline_features(model, inputs, baseline, training))
     if training is None:
         raise BadInput(
-            f"{weights.config.model!r} compares with the mean of each site, and the training subjects are not at hand "
+            f"{run.config.model!r} compares with the mean of each site, and the training subjects are not at hand "
             "to tell it."
         )
     groups = site_groups(model.sites, inputs.sites, len(inputs))

@@ -1,4 +1,4 @@
-"""A simulated cohort knows where its effect is: how many of a map's top edges lie there?"""
+"""Can an edge map be trusted? Planted edges of simulated cohorts, stability over runs, models of shuffled labels."""
 
 from __future__ import annotations
 

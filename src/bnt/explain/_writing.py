@@ -1,15 +1,16 @@
-"""The folder that ``bnt explain`` writes: tables, figures and a summary of one run's explanation."""
+"""The folder that ``bnt explain`` writes: tables, figures and ``explain.json``, which sums up what was found."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from bnt.cohort import Cohort
+from bnt.cohort import Cohort, square
 from bnt.cohort._brain_networks import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import attention_by_network, mean_attention, network_enrichment
@@ -23,11 +24,10 @@ from bnt.explain._clusters import (
     member_assignments,
     score_row,
 )
-from bnt.explain._edges import EdgeMap, edge_map
-from bnt.explain._gradients import NotDifferentiable
-from bnt.explain._opening import part_rows, training_part, true_labels
+from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
+from bnt.explain._opening import is_network, part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
-from bnt.explain._stability import map_stability, planted_pairs, precision
+from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
 from bnt.plotting import _matrices as figures
 from bnt.plotting._brain import coordinates, glass_brain
 from bnt.plotting._style import save_figure
@@ -46,7 +46,7 @@ UNITS = {
 
 
 class Explanation:
-    """Explains one run on some subjects and writes what it finds into a folder.
+    """One run explained on some subjects: each method writes its tables and figures and returns the main numbers.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Explanation:
     rows : array of int
         Whose predictions are explained.
     folder : path
-        Where tables and figures go; it is there already.
+        An existing folder, for tables and figures.
     n_permutations, seed : int
         Of all permutation tests.
     """
@@ -70,6 +70,8 @@ class Explanation:
         seed: int = 0,
     ) -> None:
         self.trained, self.cohort, self.rows, self.folder = trained, cohort, np.asarray(rows), folder
+        if n_permutations < 1:
+            raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", parameter="n_permutations")
         self.n_permutations, self.seed = n_permutations, seed
         self.networks = Networks.of(cohort)
         self.planted = planted_pairs(cohort, trained.config.label)
@@ -99,7 +101,7 @@ class Explanation:
             "attention_networks", figures.network_matrix(blocks, self.networks.names, label, "from row to column")
         )
         keys, maps = found.maps()
-        own = square_of(mean_edges(self.cohort, self.rows))
+        own = square(mean_edges(self.cohort, self.rows), 0.0)
         keys = pd.concat([pd.DataFrame([{"group": "all", "layer": 0, "head": "input"}]), keys], ignore_index=True)
         tests = network_enrichment(
             np.concatenate([own[None], maps]), self.networks, self.n_permutations, self.seed, keys
@@ -118,7 +120,7 @@ class Explanation:
             }
         return facts
 
-    def clusters(self, also: list[TrainedRun]) -> Facts:
+    def clusters(self, also: Sequence[TrainedRun]) -> Facts:
         """Write soft assignments by class with the difference score; compare clusters with networks and runs."""
         each = member_assignments(self.trained, self.cohort, self.rows)
         codes = np.zeros(len(self.rows), dtype=np.int64) if self.codes is None else self.codes
@@ -160,7 +162,7 @@ class Explanation:
         base = baseline_edges(run, training)
         return edge_map(run, self.cohort, self.rows, base, method, target, training)
 
-    def edges(self, method: str | None, target: str | None, also: list[TrainedRun]) -> Facts:
+    def edges(self, method: str | None, target: str | None, also: Sequence[TrainedRun]) -> Facts:
         """Write the edge map, its means by network pair and figures; compare it with other runs' maps."""
         try:
             found = self.edge_map_of(self.trained, method, target)
@@ -179,9 +181,9 @@ class Explanation:
         if self.networks is not None:
             table = found.by_network(self.networks)
             self.table("edges_by_network.csv", table)
-            blocks = self.networks.block_means(square_of(found.score))
+            blocks = self.networks.block_means(square(found.score, 0.0))
             power = int(np.floor(np.log10(np.nanmax(np.abs(blocks)) or 1.0))) - 1  # numbers of two digits in the cells
-            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]}, in 1e{power}"
+            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]},\nin 1e{power}"
             self.draw(
                 "edges_by_network", figures.network_matrix(blocks, self.networks.names, label, title, signed=True)
             )
@@ -189,7 +191,7 @@ class Explanation:
             facts["top_pairs"] = [f"{a} - {b}" for a, b in named[["network_a", "network_b"]].to_numpy()[:5]]
         places = coordinates(self.cohort.rois)
         if places is not None:
-            self.draw("connectome", glass_brain(square_of(found.score), places, self.networks))
+            self.draw("connectome", glass_brain(square(found.score, 0.0), places, self.networks))
         if also:
             maps = [found.score, *(self.edge_map_of(run, found.method, target).score for run in also)]
             facts["stability_over_runs"] = map_stability(np.stack(maps)).to_dict()
@@ -210,12 +212,40 @@ class Explanation:
         """Write ``explain.json``."""
         (self.folder / "explain.json").write_text(json.dumps(_plain(facts), indent=2) + "\n")
 
+    def write(
+        self, method: str | None = None, target: str | None = None, also: Sequence[TrainedRun] = (), n_sanity: int = 0
+    ) -> Facts:
+        """Write everything that the model has; return the main numbers.
 
-def square_of(score: np.ndarray) -> np.ndarray:
-    """Return an edge map as a matrix with an empty diagonal."""
-    from bnt.cohort import square
+        Parameters
+        ----------
+        method, target : str, optional
+            See :func:`bnt.explain.edge_map`.
+        also : sequence of TrainedRun
+            Runs of the same kind, to measure the stability of clusters and edges.
+        n_sanity : int
+            Refits of :func:`bnt.explain.sanity_check`; 0 leaves it out.
+        """
+        facts: Facts = {"model": self.trained.config.model, "n_subjects": len(self.rows)}
+        facts |= {"permutations": self.n_permutations, "seed": self.seed}
+        if is_network(self.trained):
+            for name, make in (("attention", self.attention), ("clusters", lambda: self.clusters(also))):
+                try:
+                    facts[name] = make()
+                except BadInput as error:  # the model has none
+                    facts[name] = {"not_available": str(error)}
+        facts["edges"] = self.edges(method, target, also)
+        if n_sanity:
+            facts["sanity"] = self.sanity(n_sanity, method)
+        return facts
 
-    return square(score, 0.0)
+    def sanity(self, n: int, method: str | None) -> Facts:
+        """Compare maps of resampled true and shuffled labels."""
+        if self.training is None:
+            raise BadInput(f"The cohort lacks training subjects of {self.trained.folder}, which the check refits on.")
+        cohort, train = self.training
+        rows, val = (part_rows(self.trained.folder, cohort, part) for part in ("test", "validation"))
+        return sanity_check(self.trained.config, cohort, train, val, rows, n, method, self.seed).to_dict()
 
 
 def _plain(value: Any) -> Any:
@@ -236,7 +266,8 @@ def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarra
     rows = part_rows(trained.folder, cohort, subjects)
     if not len(rows):
         raise BadInput(
-            f"{cohort.path or 'The cohort'} holds nobody of the {subjects} part of {trained.folder}: "
-            "pass --subjects all."
+            f"{cohort.path or 'The cohort'} has no subject of the {subjects} part of {trained.folder}: "
+            "explain all subjects instead.",
+            parameter="subjects",
         )
     return rows

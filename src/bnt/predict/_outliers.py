@@ -20,7 +20,7 @@ UNAVAILABLE = "unknown: the training subjects are not at hand"
 
 
 def connectome_features(edges: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Return three numbers a connectome, (n, 3): mean edge, SD of edges, and correlation with the training mean."""
+    """Return three numbers per connectome, (n, 3): mean edge, SD of edges, and correlation with the training mean."""
     edges = edges.astype(np.float64)
     away = edges - edges.mean(axis=1, keepdims=True)
     there = mean - mean.mean()

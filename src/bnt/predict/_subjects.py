@@ -46,7 +46,7 @@ def top_connections(
     trained : TrainedRun
     cohort : Cohort
     n_top : int
-        Connections of a subject.
+        Connections per subject.
     method : str, optional
         See :func:`bnt.explain._edges.attributions`.
     rois : DataFrame, optional

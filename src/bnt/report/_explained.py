@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.studies._wording import p_words
+
 TOTAL_BYTES = 6_000_000  # of pictures a page takes in; base64 adds a third
 MOST_ROWS = 5000  # of a table inside a page; edges are listed from the strongest on
 STABLE = 0.3  # rank correlation of two maps below which a map is called unstable
@@ -111,22 +113,59 @@ def read_explanation(folder: Path) -> Explanation | None:
 def findings(notes: dict[str, Any]) -> list[str]:
     """Return the main findings of ``explain.json`` as sentences."""
     said = []
-    attention, edges = _part(notes, "attention"), _part(notes, "edges")
+    attention, clusters, edges = (_part(notes, name) for name in ("attention", "clusters", "edges"))
     found, own = attention.get("enrichment_layer_1"), attention.get("enrichment_input")
     if found and own:
         said.append(
             f"Attention within functional networks is {found['ratio']:.2f} times that between them (first layer, "
-            f"permutation p = {found['p']:.3g}); the connectomes themselves have {own['ratio']:.2f}."
+            f"permutation {p_words(found['p'])}); the connectomes themselves have {own['ratio']:.2f} "
+            f"({p_words(own['p'])})."
         )
-    for row in _part(notes, "clusters").get("difference", [])[:1]:
-        said.append(f"Cluster assignments differ between the classes by d = {row['d']:.4f} (p = {row['p']:.3g}).")
+    for row in clusters.get("difference", [])[:1]:
+        said.append(
+            f"Cluster assignments differ between the classes by d = {row['d']:.4f}; permuted classes by "
+            f"{row['null_mean']:.4f} ({p_words(row['p'])})."
+        )
+    for fit in clusters.get("networks", [])[:1]:
+        said.append(
+            f"Clusters and the atlas's networks agree with an adjusted Rand index of {fit['ari']['value']:.3f} "
+            f"({p_words(fit['ari']['p'])}) and NMI {fit['nmi']['value']:.3f} (chance: {fit['nmi']['chance']:.3f})."
+        )
     if "top_pairs" in edges:
         said.append(f"The network pairs with the strongest edges are {', '.join(edges['top_pairs'][:3])}.")
     if "method" in edges:
-        said.append(f"Edges are explained by {edges['method']} for {edges['target']}.")
+        relative = f" (baseline: {edges['baseline']})" if "baseline" in edges else ""
+        said.append(f"Edges are explained by {edges['method']} for {edges['target']}{relative}.")
     for name in ("attention", "clusters"):
         if "not_available" in _part(notes, name):
             said.append(str(notes[name]["not_available"]))
+    return said
+
+
+def checks(notes: dict[str, Any]) -> list[str]:
+    """Return what an explanation's own checks found: stability, planted edges, shuffled labels."""
+    said = []
+    edges, sanity = _part(notes, "edges"), _part(notes, "sanity")
+    stable, planted = edges.get("stability_over_runs"), edges.get("planted")
+    if stable:
+        said.append(
+            f"Over {stable['n_maps']} runs, edge maps have rank correlation {stable['rank_correlation']:.2f}, sign "
+            f"agreement {stable['sign_agreement']:.2f} and top-edge Jaccard {stable['jaccard']:.2f} (chance: "
+            f"{stable['jaccard_chance']:.2f})."
+        )
+    if planted:
+        said.append(
+            f"Planted edges among the top: {planted['top']:.0%} (chance: {planted['chance']:.0%}); "
+            f"{planted['pairs_found']} of {planted['n_pairs']} planted network pairs found."
+        )
+    for layer, found in _part(_part(notes, "attention"), "planted").items():
+        said.append(f"Planted edges among the top edges of attention in {layer}: {found['top']:.0%}.")
+    if sanity:
+        outcome = "passes" if sanity["passed"] else "FAILS"
+        said.append(
+            f"Stability of edge maps with true labels {sanity['true']['rank_correlation']:.2f}, with shuffled labels "
+            f"{sanity['shuffled']['rank_correlation']:.2f}: the sanity check {outcome}."
+        )
     return said
 
 
@@ -137,16 +176,16 @@ def doubts(notes: dict[str, Any]) -> list[str]:
     stable = edges.get("stability_over_runs") or sanity.get("true") or {}
     if stable and (stable.get("rank_correlation") or 0.0) < STABLE:
         said.append(
-            f"The map of edges is unstable: over {stable['n_maps']} maps its rank correlation is "
+            f"The edge map is unstable: over {stable['n_maps']} maps its rank correlation is "
             f"{stable['rank_correlation'] or 0.0:.2f}."
         )
     if sanity and not sanity.get("passed", True):
-        said.append("The map of edges fails the sanity check: shuffled labels give a map as stable as the true ones.")
+        said.append("The edge map fails the sanity check: shuffled labels give a map as stable as the true ones.")
     planted = edges.get("planted")
     if planted and planted["pairs_found"] < planted["n_pairs"]:
         said.append(
-            f"The map of edges finds {planted['pairs_found']} of {planted['n_pairs']} planted network pairs: where the "
-            "truth is known, it misses some of it."
+            f"The edge map finds {planted['pairs_found']} of {planted['n_pairs']} planted network pairs: it "
+            "misses part of a known effect."
         )
     return said
 
