@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._cohort import canonical_kind
 from bnt.cohort._store import read_table
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
@@ -46,7 +47,7 @@ class CohortFacts:
     def connectomes(self, n_rois: int, kind: str) -> str:
         """Return the number of ROIs, the atlas where it is known, and the kind of connectivity."""
         atlas = self.facts.get("atlas")
-        return f"{n_rois} ROIs{f' of {atlas}' if atlas else ''}, {kind}"
+        return f"{n_rois} ROIs{f' of {atlas}' if atlas else ''}, {canonical_kind(kind)}"
 
 
 def look_up_cohort(path: str) -> CohortFacts:

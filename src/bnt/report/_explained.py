@@ -134,7 +134,7 @@ def findings(notes: dict[str, Any]) -> list[str]:
     if "top_pairs" in edges:
         said.append(f"The network pairs with the strongest edges are {', '.join(edges['top_pairs'][:3])}.")
     if "method" in edges:
-        relative = f" (baseline: {edges['baseline']})" if "baseline" in edges else ""
+        relative = f"; baseline: {edges['baseline']}" if "baseline" in edges else ""
         said.append(f"Edges are explained by {edges['method']} for {edges['target']}{relative}.")
     for name in ("attention", "clusters"):
         if "not_available" in _part(notes, name):
