@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+from bnt.cli._main import main
 from bnt.paper import _theorems as t
+from bnt.paper import _theory_report as theory_report
 from bnt.paper._theory_report import PAGE
 
 # docs/facts.md, Theory: K = V = 2, radii x angles 0, 1/21, 1/6, 1/3, 1/2, 2/3, 5/6, 1 (of pi).
@@ -167,3 +169,13 @@ def test_orthonormal_centres_as_samples_have_no_inflation_factors(k, v):
     assert facts["row_product"] < 1e-12
     assert facts["rank"] == k - 1
     assert not facts["defined"]
+
+
+def test_the_command_says_first_how_long_it_takes(monkeypatch, capsys):
+    monkeypatch.setattr(theory_report, "expected_seconds", lambda: 240.0)
+    monkeypatch.setattr(theory_report, "find", lambda: None)
+    monkeypatch.setattr(theory_report, "short", lambda found: "what was found")
+    assert main(["theory"]) == 0
+    out, err = capsys.readouterr()
+    assert "about 4 min" in err
+    assert out == "what was found\n"

@@ -47,7 +47,8 @@ class Splitting:
     """Who is trained on, selected on and tested on."""
 
     protocol: str = "site-stratified"
-    """Protocol of the splits: site-stratified, random, kfold, leave-one-site-out, released, or a table of splits."""
+    """Protocol of the splits: site-stratified (also named paper), random, kfold, leave-one-site-out, released, or a
+    table of splits."""
     split_seed: int = 0
     """Seed of the splits (not for a table)."""
 
