@@ -17,15 +17,16 @@ SMALL = {"n_heads": 1, "n_layers": 1, "ffn": 16, "dropout": 0.0, "n_clusters": 2
 QUICK = Recipe(epochs=8, batch_size=32, drop_last=False, lr=2e-2, lr_end=1e-3, select="last")
 
 
-@pytest.mark.parametrize("kind", [BrainNetworkClassifier, BrainNetworkRegressor])
-@pytest.mark.parametrize("model", ["bnt", "linear"])
-def test_scikit_learns_checks_pass_but_for_those_with_a_reason(kind, model):
-    if model == "bnt":
-        estimator = kind("bnt", SMALL, QUICK, strict=False, random_state=0)
-        expected = EXPECTED_FAILED_CHECKS
-    else:  # these two have no expected failures at all
-        estimator = kind("logistic" if kind is BrainNetworkClassifier else "ridge", strict=False)
-        expected = {}
+@pytest.mark.parametrize(
+    ("estimator", "expected"),
+    [
+        (BrainNetworkClassifier("bnt", SMALL, QUICK, strict=False, random_state=0), EXPECTED_FAILED_CHECKS),
+        (BrainNetworkClassifier("logistic", strict=False), {}),
+        (BrainNetworkRegressor("ridge", strict=False), {}),
+    ],
+    ids=["network", "linear classifier", "linear regressor"],
+)
+def test_scikit_learns_checks_pass_but_for_those_with_a_reason(estimator, expected):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(estimator, expected_failed_checks=expected, on_fail=None)

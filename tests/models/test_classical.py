@@ -14,7 +14,7 @@ from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models
 from bnt.models._inputs import Inputs
-from bnt.models.classical import _features as covariances
+from bnt.models.classical import _matrices as covariances
 
 V = 8
 CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "multi-kernel"]
@@ -237,7 +237,7 @@ def test_connectomes_that_cannot_be_used_are_refused(change: dict, message: str)
     [
         (np.zeros(30), "at least two classes"),
         (np.arange(30), "whole numbers from 0 to 1"),
-        (np.zeros(29), "one target a subject"),
+        (np.zeros(29), "one target per subject"),
     ],
 )
 def test_targets_that_cannot_be_used_are_refused(y: np.ndarray, message: str):

@@ -139,7 +139,7 @@ def test_options_out_of_range_are_refused(options: dict[str, float]):
 def test_features_that_do_not_fit_into_memory_are_made_anew_to_the_same_bits(monkeypatch: pytest.MonkeyPatch):
     (train, y), (test, _) = people(30), people(9, seed=1)
     kept = create_model("kernel-transformer", V, 2, **FAST).fit(train, y).decision(test)
-    monkeypatch.setattr("bnt.models.classical._views.KEPT_BYTES", 0)
+    monkeypatch.setattr("bnt.models.classical._multi_kernel.KEPT_BYTES", 0)
     model = create_model("kernel-transformer", V, 2, **FAST).fit(train, y)
     features = model.linear.features_of(test)
     assert features["lagged"] is not features["lagged"]

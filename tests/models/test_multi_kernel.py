@@ -14,8 +14,9 @@ from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model
 from bnt.models._inputs import Inputs
-from bnt.models.classical._features import from_series, pack
-from bnt.models.classical._views import ShrunkTangent, views_of
+from bnt.models.classical._features import ShrunkTangent
+from bnt.models.classical._matrices import from_series, pack
+from bnt.models.classical._multi_kernel import views_of
 
 V = 6
 

@@ -1,8 +1,9 @@
-"""Which of scikit-learn's estimator checks are expected to fail, and why.
+"""What the classifier and the regressor have in common: parameters, one ``fit``, prediction, ``save`` and ``load``.
 
-Give it to ``check_estimator(..., expected_failed_checks=EXPECTED_FAILED_CHECKS)``. The checks feed tables of 1 to
-30 features, few of which are V(V-1)/2 for a V, so they are run with ``strict=False`` and a model small enough for
-the smallest table (``n_clusters=2, n_heads=1``).
+Beside it, which of scikit-learn's estimator checks are expected to fail, and why: give them to
+``check_estimator(..., expected_failed_checks=EXPECTED_FAILED_CHECKS)``. The checks feed tables of 1 to 30 features, few
+of which are V(V-1)/2 for a V, so they are run with ``strict=False`` and a model small enough for the smallest table
+(``n_clusters=2, n_heads=1``).
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+import torch
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from bnt._progress import say
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.estimators._fitting import check_series, fit_learner, undisturbed
 from bnt.estimators._layout import Layout, labels_of, read_to_fit, read_to_predict
+from bnt.models import find_entry
 from bnt.training._config import RunConfig
+from bnt.training._describe import data_digest, options_for
+from bnt.training._learner import Learner
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import Task
 
@@ -103,9 +110,28 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
         """Return what the labels ask for."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, sites: Any, groups: Any, *, y_numeric: bool) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
+        """Train on subjects and their labels.
+
+        Parameters
+        ----------
+        X : array, (n, V, V) or (n, V(V-1)/2), or Cohort
+        y : array, (n,), or str
+            Classes, or scores; with a cohort also the name of a label.
+        sample_weight : array, (n,), optional
+        sites : array, (n,), optional
+            Used to share out the validation part, and by models that know sites. A cohort has its own.
+        groups : array, (n,), optional
+            Subjects of one group stay on one side of the internal validation. A cohort has its own.
+
+        Returns
+        -------
+        self
+        """
         label = y if isinstance(y, str) else "y"
-        cohort, y, layout = read_to_fit(self, X, labels_of(X, y), y_numeric=y_numeric, sites=sites, groups=groups)
+        cohort, y, layout = read_to_fit(
+            self, X, labels_of(X, y), y_numeric=is_regressor(self), sites=sites, groups=groups
+        )
         weights = None
         if sample_weight is not None:
             rows = np.empty((len(y), 1))
@@ -118,12 +144,6 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     def _train(
         self, cohort: Cohort, y: np.ndarray, weights: np.ndarray | None, task: Task, layout: Layout, label: str
     ) -> None:
-        import torch
-
-        from bnt.estimators._fitting import check_series, fit_learner, undisturbed
-        from bnt.models import find_entry
-        from bnt.training._describe import data_digest, options_for
-
         entry = find_entry(self.model)
         check_series(self.model, cohort)
         config = RunConfig(
@@ -149,7 +169,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             learner, history = fit_learner(config, cohort, y, weights, self.validation_fraction, watch)
         self._keep(config, layout, learner, history)
 
-    def _keep(self, config: RunConfig, layout: Layout, learner: Any, history: list[dict[str, Any]]) -> None:
+    def _keep(self, config: RunConfig, layout: Layout, learner: Learner, history: list[dict[str, Any]]) -> None:
         """Set the fitted attributes."""
         self.config_ = config
         self.n_rois_ = layout.n_rois
@@ -179,7 +199,6 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     def _watcher(self, recipe: Recipe) -> Any:
         if not self.verbose:
             return None
-        from bnt._progress import say
 
         def watch(stage: str, line: dict[str, Any]) -> None:
             score = "" if line["val_score"] is None else f", validation score {line['val_score']:.3f}"
@@ -192,8 +211,6 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     def _predictions(self, X: Any, sites: Any = None) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1)."""
         check_is_fitted(self)
-        from bnt.estimators._fitting import check_series, undisturbed
-
         cohort = read_to_predict(self, X, self._layout, sites)
         check_series(self.config_.model, cohort)
         with undisturbed(self.config_.device, self.threads):

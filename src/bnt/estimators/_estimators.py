@@ -1,8 +1,8 @@
-"""The classifier."""
+"""The classifier and the regressor."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -90,26 +90,6 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     (2,)
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
-        """Train on subjects and their classes.
-
-        Parameters
-        ----------
-        X : array, (n, V, V) or (n, V(V-1)/2), or Cohort
-        y : array, (n,), or str
-            Classes of any kind; with a cohort also the name of a label.
-        sample_weight : array, (n,), optional
-        sites : array, (n,), optional
-            Used to share out the validation part, and by models that know sites. A cohort has its own.
-        groups : array, (n,), optional
-            Subjects of one group stay on one side of the internal validation. A cohort has its own.
-
-        Returns
-        -------
-        self
-        """
-        return self._fit(X, y, sample_weight, sites, groups, y_numeric=False)
-
     def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
         check_classification_targets(y)
         classes = np.unique(y)
@@ -182,26 +162,6 @@ random_state, device, threads, verbose
     >>> reg.fit(cohort, "age").predict(cohort.connectomes).shape
     (40,)
     """
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
-        """Train on subjects and their scores.
-
-        Parameters
-        ----------
-        X : array, (n, V, V) or (n, V(V-1)/2), or Cohort
-        y : array, (n,), or str
-            With a cohort also the name of a label.
-        sample_weight : array, (n,), optional
-        sites : array, (n,), optional
-            Used to share out the validation part, and by models that know sites. A cohort has its own.
-        groups : array, (n,), optional
-            Subjects of one group stay on one side of the internal validation. A cohort has its own.
-
-        Returns
-        -------
-        self
-        """
-        return self._fit(X, y, sample_weight, sites, groups, y_numeric=True)
 
     def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
         mean = np.average(y, weights=weights)

@@ -1,4 +1,4 @@
-"""A look at the order of edge vectors: a connectome read in the wrong order is noise, silently."""
+"""From what scikit-learn users pass (matrices, vectors, cohorts) to a cohort, with a check of the order of edges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Linear models of connectomes: deterministic, fast, and fitted on the training subjects alone."""
 
-from bnt.models.classical._linear import SVM, LinearModel, Logistic, Ridge
-from bnt.models.classical._linear_ensemble import LinearEnsemble
+from bnt.models.classical._linear import SVM, LinearEnsemble, LinearModel, Logistic, Ridge
 from bnt.models.classical._multi_kernel import MultiKernel
 
 __all__ = ["SVM", "LinearEnsemble", "LinearModel", "Logistic", "MultiKernel", "Ridge"]

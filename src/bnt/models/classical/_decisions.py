@@ -38,7 +38,7 @@ def platt(decision: np.ndarray, positive: np.ndarray, weight: np.ndarray) -> tup
     """Return slope and intercept of the sigmoid that turns decisions into probabilities.
 
     Targets are Platt's, drawn in from 0 and 1 by the class sizes. The slope is held at or above 0.01 per standard
-    deviation: without any signal the fitted one may be negative, which would turn the order of subjects round.
+    deviation: without any signal the fitted one may be negative, which would reverse the order of subjects.
     """
     n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
     target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
@@ -77,7 +77,7 @@ def _sigmoid(x: np.ndarray, target: np.ndarray, weight: np.ndarray, fixed: float
 
 
 class Calibration:
-    """One sigmoid a decision column; several columns are normalised to sum to 1.
+    """One sigmoid per decision column; several columns are normalised to sum to 1.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Linear models of connectomes: support vector machine, ridge and logistic regression.
+"""Linear models of connectomes: support vector machine, ridge and logistic regression, and an average of three.
 
 They are solved in kernel space, because there are far more edges than subjects, and kept as primal weights.
 All of them read Fisher z of the edges (``space="edges"``) or the tangent space (``space="tangent"``: Varoquaux et al.
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -28,8 +29,9 @@ from bnt.models.classical._features import feature_map
 from bnt.models.classical._solvers import Centring, check_positive, check_target, combine, gram, project, site_groups
 
 
+@dataclass(eq=False)
 class LinearModel(Decides):
-    """What the three have in common; a child gives the solver.
+    """What the three have in common; a child adds its penalty and gives the solver.
 
     Parameters
     ----------
@@ -45,14 +47,18 @@ class LinearModel(Decides):
         Columns of ``participants.tsv`` to regress out of the features on the training subjects, joined by ``+``.
     """
 
-    calibrated = True  # whether probabilities come from Platt scaling of held-out decisions
+    n_rois: int
+    n_classes: int = 2
+    _: KW_ONLY
+    space: str = "edges"
+    center_sites: bool = False
+    shrinkage: float = 0.3
+    confounds: str = ""
 
-    def __init__(
-        self, n_rois: int, n_classes: int, space: str, center_sites: bool, shrinkage: float, confounds: str = ""
-    ) -> None:
-        self.n_rois, self.n_classes = n_rois, n_classes
-        self.space, self.center_sites = space, center_sites
-        self.features = adjusted(feature_map(space, n_rois, shrinkage), confounds)
+    calibrated: ClassVar[bool] = True  # whether probabilities come from Platt scaling of held-out decisions
+
+    def __post_init__(self) -> None:
+        self.features = adjusted(feature_map(self.space, self.n_rois, self.shrinkage), self.confounds)
         self.weights: np.ndarray | None = None  # (k, F)
 
     @abstractmethod
@@ -177,6 +183,7 @@ class LinearModel(Decides):
             self.calibration = Calibration(arrays["slopes"], arrays["shifts"])
 
 
+@dataclass(eq=False)
 class SVM(LinearModel):
     """Linear support vector machine; epsilon-insensitive regression for ``n_classes=1``.
 
@@ -191,24 +198,17 @@ class SVM(LinearModel):
         Cost of a margin violation.
     """
 
-    def __init__(
-        self,
-        n_rois: int,
-        n_classes: int = 2,
-        *,
-        C: float = 1.0,
-        space: str = "edges",
-        center_sites: bool = False,
-        shrinkage: float = 0.3,
-        confounds: str = "",
-    ) -> None:
-        super().__init__(n_rois, n_classes, space, center_sites, shrinkage, confounds)
-        self.C = check_positive("C", C)
+    C: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.C = check_positive("C", self.C)
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         return solvers.svm(kernel, target, weight, self.n_classes, self.C)
 
 
+@dataclass(eq=False)
 class Ridge(LinearModel):
     """Kernel ridge regression, of the target or of classes coded +1 and -1.
 
@@ -222,24 +222,17 @@ class Ridge(LinearModel):
         Added to the diagonal of the kernel, whose mean is 1.
     """
 
-    def __init__(
-        self,
-        n_rois: int,
-        n_classes: int = 2,
-        *,
-        penalty: float = 1.0,
-        space: str = "edges",
-        center_sites: bool = False,
-        shrinkage: float = 0.3,
-        confounds: str = "",
-    ) -> None:
-        super().__init__(n_rois, n_classes, space, center_sites, shrinkage, confounds)
-        self.penalty = check_positive("penalty", penalty)
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.penalty = check_positive("penalty", self.penalty)
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         return solvers.ridge(kernel, target, weight, self.n_classes, self.penalty)
 
 
+@dataclass(eq=False)
 class Logistic(LinearModel):
     """Logistic regression with an L2 penalty, multinomial for several classes; its probabilities are its own.
 
@@ -252,23 +245,15 @@ class Logistic(LinearModel):
         space, on three development splits of ABIDE.
     """
 
-    calibrated = False
+    calibrated: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        n_rois: int,
-        n_classes: int = 2,
-        *,
-        C: float = 10.0,
-        space: str = "edges",
-        center_sites: bool = False,
-        shrinkage: float = 0.3,
-        confounds: str = "",
-    ) -> None:
-        super().__init__(n_rois, n_classes, space, center_sites, shrinkage, confounds)
-        if n_classes == 1:
+    C: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_classes == 1:
             raise BadInput("Logistic regression predicts classes: for a continuous target choose ridge or svm.")
-        self.C = check_positive("C", C)
+        self.C = check_positive("C", self.C)
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         return solvers.logistic(kernel, target, weight, self.n_classes, self.C)
@@ -279,3 +264,100 @@ class Logistic(LinearModel):
         if self.n_classes == 2:
             return np.concatenate([expit(-logits), expit(logits)], axis=1)
         return softmax(logits, axis=1)
+
+
+class LinearEnsemble(Decides):
+    """Tangent SVM, site-centred tangent ridge and site-centred Fisher z ridge, averaged.
+
+    Their decision values are averaged as they are: the ridges predict -1 and +1, the machine's margins lie at -1 and
+    +1, and the normalised kernels keep the three on one scale.
+
+    A subject of a site that training has not seen has the mean of all training subjects subtracted, as has everyone
+    where sites are not known. For regression the three predictions of the target are averaged.
+
+    Parameters
+    ----------
+    n_rois : int
+    n_classes : int
+        1 makes a regression model.
+    C : float
+        Cost of the support vector machine.
+    tangent_penalty, edge_penalty : float
+        Penalties of the two ridges.
+    shrinkage : float
+        Share of the identity in the correlation matrices of inputs without series.
+    confounds : str
+        Columns of ``participants.tsv`` to regress out of the features on the training subjects, joined by ``+``.
+    """
+
+    def __init__(
+        self,
+        n_rois: int,
+        n_classes: int = 2,
+        *,
+        C: float = 1.0,
+        tangent_penalty: float = 0.3,
+        edge_penalty: float = 1.0,
+        shrinkage: float = 0.3,
+        confounds: str = "",
+    ) -> None:
+        self.n_rois, self.n_classes = n_rois, n_classes
+        shared: dict[str, Any] = {"space": "tangent", "shrinkage": shrinkage, "confounds": confounds}
+        self.members: dict[str, LinearModel] = {
+            "tangent_svm": SVM(n_rois, n_classes, C=C, **shared),
+            "tangent_ridge": Ridge(n_rois, n_classes, penalty=tangent_penalty, center_sites=True, **shared),
+            "edge_ridge": Ridge(n_rois, n_classes, penalty=edge_penalty, center_sites=True, confounds=confounds),
+        }
+        # The two tangent members share one feature map, so that each subject is projected once.
+        self.members["tangent_ridge"].features = self.members["tangent_svm"].features
+
+    def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> LinearEnsemble:
+        """Fit the three on training subjects; see :meth:`LinearModel.fit`."""
+        target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
+        for name in ("tangent_svm", "edge_ridge"):
+            self.members[name].features.fit(inputs, weight)
+        vectors = self._features(inputs)
+        products = {space: gram(part) for space, part in vectors.items()}
+        held_out = [
+            member.fit_features(vectors[member.space], products[member.space], inputs.sites, target, weight, True)
+            for member in self.members.values()
+        ]
+        if self.n_classes > 1:
+            average = np.mean([one for one in held_out if one is not None], axis=0)
+            self.calibration = Calibration.fit(average, target, self.n_classes, weight)
+        return self
+
+    def _features(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        return {
+            self.members[m].space: self.members[m].features.transform(inputs) for m in ("tangent_svm", "edge_ridge")
+        }
+
+    def member_decisions(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Return the decision values of each member, (n, k)."""
+        if self.members["edge_ridge"].weights is None:
+            raise BadInput("This LinearEnsemble model is not fitted yet: call fit, or load a state.")
+        vectors = self._features(inputs)
+        return {name: m.decisions_of(vectors[m.space], inputs.sites) for name, m in self.members.items()}
+
+    def decisions(self, inputs: Inputs) -> np.ndarray:
+        """Return the averaged decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
+        return np.mean(list(self.member_decisions(inputs).values()), axis=0)
+
+    def coef(self) -> None:
+        """Return None: the members live in two spaces; ask ``members[...]`` for theirs."""
+        return
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return what was learned as plain arrays, each named after its member."""
+        state = {f"{name}.{key}": a for name, m in self.members.items() for key, a in m.state_dict().items()}
+        if self.n_classes > 1:
+            state.update({"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts})
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` gave."""
+        for name, member in self.members.items():
+            head = name + "."
+            member.load_state_dict({k.removeprefix(head): v for k, v in state.items() if k.startswith(head)})
+        if "slopes" in state:
+            self.calibration = Calibration(np.asarray(state["slopes"]), np.asarray(state["shifts"]))

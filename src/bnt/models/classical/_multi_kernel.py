@@ -1,7 +1,7 @@
 """Kernel ridge regression on several views of connectivity at once.
 
-Each view of :mod:`bnt.models.classical._views` gives two kernels: one centred on all training subjects, one on those of
-the subject's site. Every kernel is normalised (two subjects' inner product over their lengths, so that a noisy scan
+A view is a feature map of the same subjects. Each gives two kernels: one centred on all training subjects, one on those
+of the subject's site. Every kernel is normalised (two subjects' inner product over their lengths, so that a noisy scan
 with large deviations counts no more than a quiet one), and ridge regression runs on their plain average. Nothing is
 chosen on data but the ridge's solution: the kernels have equal weights.
 """
@@ -9,7 +9,7 @@ chosen on data but the ridge's solution: the kernels have equal weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ import numpy as np
 from bnt.errors import BadInput
 from bnt.models._inputs import Inputs
 from bnt.models.classical import _solvers as solvers
+from bnt.models.classical._confounds import adjusted
 from bnt.models.classical._decisions import Calibration, Decides, folds
+from bnt.models.classical._features import EdgeFeatures, FeatureMap, Lagged, ShrunkTangent, TangentFeatures
 from bnt.models.classical._solvers import Centring, check_positive, check_target, combine, gram, project, site_groups
-from bnt.models.classical._views import Features, View, views_of
 
+KEPT_BYTES = 4 << 30  # of features; ABIDE at 200 ROIs takes 0.4 GB
 LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
 
 
@@ -56,7 +58,7 @@ class MultiKernel(Decides):
         self.n_rois, self.n_classes = n_rois, n_classes
         self.penalty, self.shrinkage = check_positive("penalty", penalty), shrinkage
         self.confounds = confounds
-        self.views: dict[str, View] = {}
+        self.views: dict[str, FeatureMap] = {}
         self.means: dict[str, np.ndarray] = {}  # of each view, of everyone and of each site
         self.weights: dict[str, np.ndarray] = {}
 
@@ -231,3 +233,47 @@ def _groups(centring: Centring, sites: np.ndarray | None, rows: np.ndarray) -> n
 
 def _lengths(squares: np.ndarray) -> np.ndarray:
     return np.maximum(np.sqrt(np.maximum(squares, 0.0)), LEAST_LENGTH)
+
+
+class Features(Mapping[str, np.ndarray]):
+    """The features of each view: kept up to :data:`KEPT_BYTES`, made anew each time they are asked for beyond that.
+
+    Parameters
+    ----------
+    views : dict of name to FeatureMap
+        Fitted.
+    inputs : Inputs
+    """
+
+    def __init__(self, views: dict[str, FeatureMap], inputs: Inputs) -> None:
+        self.views, self.inputs, self.left = views, inputs, KEPT_BYTES
+        self._kept: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._kept:
+            return self._kept[name]
+        found = self.views[name].transform(self.inputs)
+        if found.nbytes <= self.left:
+            self._kept[name] = found
+            self.left -= found.nbytes
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.views)
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+
+def views_of(n_rois: int, has_series: bool, shrinkage: float, confounds: str = "") -> dict[str, FeatureMap]:
+    """Return the views that the inputs allow, by name, without confounds: five with series, two without."""
+    return {name: adjusted(view, confounds) for name, view in _views(n_rois, has_series, shrinkage).items()}
+
+
+def _views(n_rois: int, has_series: bool, shrinkage: float) -> dict[str, FeatureMap]:
+    views: dict[str, FeatureMap] = {"shrunk_tangent": ShrunkTangent(n_rois, shrinkage)}
+    if not has_series:
+        return {**views, "edges": EdgeFeatures(n_rois)}
+    for estimate in ("standardised", "amplitude", "prewhitened"):
+        views[f"{estimate}_tangent"] = TangentFeatures(n_rois, shrinkage, estimate)
+    return {**views, "lagged": Lagged(n_rois)}

@@ -1,4 +1,4 @@
-"""Refusals that the classical models share."""
+"""What the classical models share: checks of targets, centred kernels, and the solvers in kernel space."""
 
 from __future__ import annotations
 

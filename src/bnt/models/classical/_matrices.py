@@ -1,0 +1,173 @@
+"""One symmetric matrix per subject: an estimate from the series, or the connectome shrunk towards the identity.
+
+These matrices belong to single subjects and know nothing of any fold, so they may be kept: those of series are
+kept in memory by the content of the series, so that twenty splits of a cohort compute each of them once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bnt.cohort import flat, square
+from bnt.cohort._triangle import n_edges
+from bnt.connectivity._estimate import centred_batches, check_series, ledoit_wolf_covariance, unit_columns
+
+KEPT_BYTES = 1 << 30  # 1 GiB: ABIDE at 200 ROIs takes 80 MB
+LEAST_EIGENVALUE = 1e-3
+
+_kept: OrderedDict[bytes, np.ndarray] = OrderedDict()
+
+
+def pack(matrices: np.ndarray) -> np.ndarray:
+    """Return edges, then the diagonal, of symmetric matrices: (n, V, V) -> (n, V(V+1)/2)."""
+    return np.concatenate([flat(matrices), np.diagonal(matrices, axis1=-2, axis2=-1)], axis=-1)
+
+
+def unpack(packed: np.ndarray, n_rois: int) -> np.ndarray:
+    """Return the symmetric matrices that :func:`pack` took apart."""
+    edges = n_edges(n_rois)
+    full = square(packed[..., :edges], 0.0)
+    full[..., np.arange(n_rois), np.arange(n_rois)] = packed[..., edges:]
+    return full
+
+
+def forget() -> None:
+    """Empty the store of covariances."""
+    _kept.clear()
+
+
+def from_series(series: Sequence[np.ndarray], n_rois: int, estimate: str = "standardised") -> np.ndarray:
+    """Return a matrix of each subject's series, packed, (n, V(V+1)/2) float32.
+
+    Parameters
+    ----------
+    series : sequence of (T_i, V) arrays
+    n_rois : int
+    estimate : str
+        A name of :data:`bnt.models.classical._matrices.ESTIMATES`.
+    """
+    person = estimate.encode()[:16]
+    digests = [
+        blake2b(np.ascontiguousarray(one).data, digest_size=16, salt=_shape_salt(one), person=person).digest()
+        for one in series
+    ]
+    missing = [i for i, digest in enumerate(digests) if digest not in _kept]
+    fresh: dict[bytes, np.ndarray] = {}
+    if missing:
+        computed = _estimated([series[i] for i in missing], estimate)
+        fresh = {digests[i]: one.copy() for i, one in zip(missing, computed)}  # a view would keep all of them alive
+    out = np.empty((len(digests), n_edges(n_rois) + n_rois), dtype=np.float32)
+    for i, digest in enumerate(digests):
+        out[i] = fresh[digest] if digest in fresh else _kept[digest]
+    _keep(fresh, digests)
+    return out
+
+
+def _keep(fresh: dict[bytes, np.ndarray], used: list[bytes]) -> None:
+    """Keep new matrices; those longest out of use go first when there are too many."""
+    _kept.update(fresh)
+    for digest in used:
+        _kept.move_to_end(digest)
+    total = sum(one.nbytes for one in _kept.values())
+    while total > KEPT_BYTES:
+        total -= _kept.popitem(last=False)[1].nbytes
+
+
+def _shape_salt(one: np.ndarray) -> bytes:
+    return np.shape(one)[-1].to_bytes(8, "little") + str(one.dtype)[:8].encode()
+
+
+def _estimated(series: Sequence[np.ndarray], estimate: str) -> np.ndarray:
+    n_rois = check_series(series)
+    out = np.empty((len(series), n_edges(n_rois) + n_rois), dtype=np.float32)
+    for rows, centred in centred_batches([np.asarray(one) for one in series], torch.float32, "cpu"):
+        out[rows] = pack(ESTIMATES[estimate](centred).numpy())
+    return out
+
+
+def from_correlations(edges: np.ndarray, shrinkage: float, n_rois: int) -> np.ndarray:
+    """Return correlation matrices shrunk towards the identity, packed, (n, V(V+1)/2) float32.
+
+    Parameters
+    ----------
+    edges : array, (n, E)
+        Correlations.
+    shrinkage : float
+        Share of the identity. It is raised for a subject whose matrix would still have an eigenvalue below 0.001,
+        to the share that lifts it there, so that every matrix is positive definite.
+    n_rois : int
+    """
+    out = np.empty((len(edges), edges.shape[1] + n_rois), dtype=np.float32)
+    for start in range(0, len(edges), 64):
+        part = edges[start : start + 64]
+        least = torch.linalg.eigvalsh(torch.from_numpy(square(part, 1.0)).double()).numpy()[:, 0]
+        lifted = (LEAST_EIGENVALUE - least) / np.maximum(1.0 - least, LEAST_EIGENVALUE)
+        share = np.maximum(shrinkage, lifted)[:, None]
+        out[start : start + 64, : edges.shape[1]] = part * (1.0 - share)
+        out[start : start + 64, edges.shape[1] :] = 1.0
+    return out
+
+
+ORDER = 3  # volumes that the autoregression looks back
+
+
+def _standardise(centred: Tensor) -> Tensor:
+    return unit_columns(centred) * centred.shape[1] ** 0.5
+
+
+def standardised(centred: Tensor) -> Tensor:
+    """Return the Ledoit-Wolf covariance of series of variance 1.
+
+    A region without a signal keeps only the shrinkage's share on its diagonal.
+    """
+    return ledoit_wolf_covariance(_standardise(centred))
+
+
+def amplitude(centred: Tensor) -> Tensor:
+    """Return the Ledoit-Wolf covariance of the series as they are, but for one scale per subject.
+
+    Unlike a correlation it tells how strongly each region fluctuates beside the others.
+    """
+    power = centred.square().mean(dim=(1, 2), keepdim=True)
+    return ledoit_wolf_covariance(centred * power.rsqrt())
+
+
+def prewhitened(centred: Tensor) -> Tensor:
+    """Return the Ledoit-Wolf covariance of what an autoregression of order 3 does not foresee.
+
+    One set of coefficients per subject, fitted to all regions at once. Slow drifts make neighbouring volumes alike,
+    so that a plain correlation rests on fewer independent volumes than it seems to.
+    """
+    z = _standardise(centred)
+    order = min(ORDER, z.shape[1] - 3)
+    if order < 1:
+        return ledoit_wolf_covariance(z)
+    n = z.shape[1]
+    past = torch.stack([z[:, order - 1 - k : n - 1 - k] for k in range(order)], dim=-1).flatten(1, 2)  # (B, N, order)
+    now = z[:, order:].flatten(1).unsqueeze(2)  # (B, N, 1)
+    normal = (past.mT @ past).double()
+    normal += 1e-6 * normal.diagonal(dim1=1, dim2=2).mean(1).view(-1, 1, 1) * torch.eye(order)
+    coefficients = torch.linalg.solve(normal, (past.mT @ now).double()).to(z.dtype)
+    rest = (now - past @ coefficients).view(len(z), n - order, -1)
+    return ledoit_wolf_covariance(_standardise(rest - rest.mean(1, keepdim=True)))
+
+
+def lagged(centred: Tensor) -> Tensor:
+    """Return the correlation of each region with each other one volume later, averaged over both directions."""
+    z = _standardise(centred)
+    product = z[:, 1:].mT @ z[:, :-1] / (z.shape[1] - 1)
+    return (product + product.mT) / 2
+
+
+ESTIMATES = {
+    "standardised": standardised,
+    "amplitude": amplitude,
+    "prewhitened": prewhitened,
+    "lagged": lagged,
+}
