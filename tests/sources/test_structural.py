@@ -61,6 +61,8 @@ def test_training_and_explaining(structural, tmp_path, model):
     assert main([*given, *epochs, *options[model]]) == 0
     report = json.loads((run / "report.json").read_text())
     assert 0 <= report["test"]["auroc"] <= 1
+    if model == "san":
+        return  # explained as bnt is
     assert main(["explain", str(run), str(structural), "--out", str(tmp_path / "explain")]) == 0
     edges = pd.read_csv(tmp_path / "explain" / "edges.csv")
     assert np.isfinite(edges[["score", "importance"]]).all(axis=None)

@@ -107,20 +107,21 @@ def read_table(file: Path) -> Table:
         if not rows:
             raise BadInput(f"{file} has a header and no rows of numbers: make it again, or leave it out.")
         width = len(_split(rows[0][1], separator))
-        for number, line in rows:
+        values = _quick(rows, separator)
+        for number, line in rows if values is None else ():
             quick = separator is not None and '"' not in line
             found = line.count(separator) + 1 if quick and separator else len(_split(line, separator))
             if found != width:
                 raise BadInput(f"{file} has {found} columns in line {number} and {width} above: make it again.")
-    first = [_split(line, separator)[0] for _, line in rows]
     named_rows = bool(header) and (header[0].lower() in _INDEX_HEADS or len(header) == width - 1)
+    first = [_split(line, separator)[0] for _, line in rows] if named_rows or values is None else []
     named_rows = named_rows or not all(map(_is_number, first))
     if header and len(header) == width and named_rows:
         header = header[1:]
     skip = int(named_rows)
     if header and len(header) != width - skip:
         raise BadInput(f"{file} names {len(header)} columns and has {width - skip}: make it again.")
-    values = _parse(file, rows, separator, width, skip)
+    values = _parse(file, rows, separator, width, skip) if values is None or skip >= width else values[:, skip:]
     return Table(values, tuple(header) or _commented(comments, width), tuple(first) if named_rows else ())
 
 
@@ -130,6 +131,14 @@ def _commented(comments: list[str], width: int) -> tuple[str, ...]:
         if len(words) == width and width > 1 and len(set(words)) == width:
             return tuple(words)
     return ()
+
+
+def _quick(rows: list[tuple[int, str]], separator: str | None) -> np.ndarray | None:
+    """Return the numbers where every cell is one, as in most files; None otherwise."""
+    try:
+        return np.loadtxt([line for _, line in rows], delimiter=separator, comments=None, ndmin=2)
+    except ValueError:
+        return None
 
 
 def _parse(file: Path, rows: list[tuple[int, str]], separator: str | None, width: int, skip: int) -> np.ndarray:
