@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from bnt.sources._scan import (
     combine_runs,
     group_scans,
 )
-from bnt.sources._text_tables import People, find_participants, read_frame, read_participants
+from bnt.sources._text_tables import People, find_participants, read_participants
 
 MIN_VOLUMES = 20
 
@@ -129,9 +128,18 @@ def import_cohort(
     """
     source, out = Path(source), Path(out)
     refuse_existing(out, overwrite, "cohort.json")
-    given = Path(participants) if participants is not None else None
-    found = _find(source, given, rois, kind, format, atlas, content, pattern, variable)
-    people = _people(source, found, given, id_column, site_column, group_column)
+    found = find_scans(
+        source,
+        format=format,
+        kind=kind,
+        atlas=atlas,
+        content=content,
+        pattern=pattern,
+        variable=variable,
+        participants=participants,
+        rois=rois,
+    )
+    people = _people(source, found, participants, id_column, site_column, group_column)
     found = with_participants(found, people, source.name, drop_unlisted)
     rules = Rules(runs, min_volumes, drop_short, allow_asymmetric)
     return ingest(found, rules, source.name, out=out, dtype=dtype, overwrite=overwrite)
@@ -182,58 +190,31 @@ def read_cohort(
     if before is not None:
         kind = kind or (before.kind if before.kind != "unknown" else None)
         runs, content = runs or before.source.get("runs"), content or before.source.get("content")
-    given = Path(participants) if participants is not None else None
-    found = _find(source, given, None, kind, format, atlas, content or "auto", pattern, variable)
-    people = _people(source, found, given, id_column, site_column, None)
+    found = find_scans(
+        source,
+        format=format,
+        kind=kind,
+        atlas=atlas,
+        content=content or "auto",
+        pattern=pattern,
+        variable=variable,
+        participants=participants,
+    )
+    people = _people(source, found, participants, id_column, site_column, None)
     found = with_participants(found, people, source.name)
     return ingest(found, Rules(runs or "average", min_volumes), source.name)
 
 
-def _find(
-    source: Path,
-    participants: Path | None,
-    rois: str | Path | None,
-    kind: str | None,
-    format: str,
-    atlas: str | None,
-    content: str,
-    pattern: str | None,
-    variable: str | None,
-) -> Found:
-    """Return the scans of a source; tables that the user names are none."""
-    found = find_scans(
-        source,
-        format=format,
-        kind=None if kind is None else kind_of(kind).name,
-        atlas=atlas,
-        content=content,
-        pattern=pattern,
-        variable=variable,
-        leave_out=[Path(p) for p in (participants, rois) if p is not None],
-    )
-    found = replace(found, source=found.source | {"content": content})
-    return found if rois is None else replace(found, rois=partial(_given_rois, Path(rois)))
-
-
-def _given_rois(file: Path, labels: tuple[str, ...], n_rois: int) -> pd.DataFrame:
-    """Return the ROI table that the user gave, in the order of the scans."""
-    table = read_frame(file, ["label", "network"])
-    if len(table) != n_rois:
-        raise BadInput(f"{file} lists {len(table)} ROIs, the scans have {n_rois}: give the atlas of the scans.")
-    if not labels:
-        return table
-    if "label" not in table:
-        return table.assign(label=labels)
-    if sorted(table["label"].astype(str)) != sorted(labels) or not table["label"].is_unique:
-        raise BadInput(f"{file} has other labels than the scans (theirs begin with {labels[0]!r}): give their atlas.")
-    return table.set_index("label").loc[list(labels)].reset_index()
-
-
 def _people(
-    source: Path, found: Found, given: Path | None, id_column: str, site_column: str | None, group_column: str | None
+    source: Path,
+    found: Found,
+    given: str | Path | None,
+    id_column: str,
+    site_column: str | None,
+    group_column: str | None,
 ) -> People | None:
     """Read the participants table: the one given, or the one above derivatives or in a plain folder."""
-    file = given
+    file = Path(given) if given is not None else None
     if file is None and source.is_dir():
         inside = [source / f"participants.{e}" for e in ("tsv", "csv")]
         derived = found.source["reader"] in ("xcpd", "cpac", "cifti")

@@ -14,7 +14,7 @@ C-PAC writes ``*_timeseries.1D`` (and ABIDE's ``*_rois_<atlas>.1D``) and ``*_cor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.connectivity import kind_of
 from bnt.errors import BadInput
 from bnt.sources._arrays import Arrays, read_mat, read_npy, read_npz
 from bnt.sources._authors import LEVELS, find_authors, is_object_array
 from bnt.sources._names import Name, list_files, one_atlas, one_variant, parsing
 from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
-from bnt.sources._text_tables import check_names, read_square, read_table
+from bnt.sources._text_tables import check_names, read_frame, read_square, read_table
 
 FORMATS = ("auto", "xcpd", "cpac", "cifti", "files", "authors")
 TEXT = ("1d", "tsv", "csv", "txt", "1d.gz", "tsv.gz", "csv.gz")
@@ -218,7 +219,8 @@ def find_scans(
     content: str = "auto",
     pattern: str | None = None,
     variable: str | None = None,
-    leave_out: Collection[Path] = (),
+    participants: str | Path | None = None,
+    rois: str | Path | None = None,
 ) -> Found:
     """Return the scans of a file or folder.
 
@@ -229,33 +231,49 @@ def find_scans(
         ``auto`` tells by the names of the files.
     kind, atlas, content, pattern, variable
         As in :func:`~bnt.sources.import_cohort`.
-    leave_out : collection of paths
-        Files that are not scans, such as the participants table.
+    participants, rois : path, optional
+        Tables that the user named: they are no scans.
     """
     for name, value, allowed in (("format", format, FORMATS), ("content", content, CONTENTS)):
         if value not in allowed:
             raise BadInput(f"{name} is {value!r}: choose one of {', '.join(allowed)}.", name)
-    out = {p.resolve() for p in leave_out}
-    names = [n for n in list_files(source, pattern) if n.file.resolve() not in out]
+    kind = None if kind is None else kind_of(kind).name
+    tables = {Path(p).resolve() for p in (participants, rois) if p is not None}
+    names = [n for n in list_files(source, pattern) if n.file.resolve() not in tables]
     if format == "auto":
         format = detect_format(names)
-    facts = {"reader": format, "path": str(source.resolve())}
+    facts = {"reader": format, "path": str(source.resolve()), "content": content}
     if format == "authors":
         if not source.is_file():
             raise BadInput(f"{source} is not a file: give the authors' abide.npy itself.")
         scans, found_kind = find_authors(source, kind=kind, content=content)
-        return Found(scans, found_kind, facts, atlas or "", levels=LEVELS)
+        return Found(scans, found_kind, facts, atlas or "", partial(roi_table, rois, {}), LEVELS)
     kind = kind or "pearson"
     if format == "files":
         scans, found = find_plain(names, source, atlas=atlas, content=content, variable=variable)
     else:
         scans, found = DERIVATIVES[format].find(names, source, atlas=atlas, content=content, kind=kind)
     networks = xcpd_networks(source, found) if format == "xcpd" else {}
+    return Found(scans, kind, facts, found or atlas or "", partial(roi_table, rois, networks))
 
-    def rois(labels: tuple[str, ...], n_rois: int) -> pd.DataFrame | None:
+
+def roi_table(
+    given: str | Path | None, networks: Mapping[str, str], labels: tuple[str, ...], n_rois: int
+) -> pd.DataFrame | None:
+    """Return the ROI table that the user gave, in the order of the scans, or their labels with the known networks."""
+    if given is None:
         return pd.DataFrame({"label": labels, "network": [networks.get(n) for n in labels]}) if labels else None
-
-    return Found(scans, kind, facts, found or atlas or "", rois)
+    file = Path(given)
+    table = read_frame(file, ["label", "network"])
+    if len(table) != n_rois:
+        raise BadInput(f"{file} lists {len(table)} ROIs, the scans have {n_rois}: give the atlas of the scans.")
+    if not labels:
+        return table
+    if "label" not in table:
+        return table.assign(label=labels)
+    if sorted(table["label"].astype(str)) != sorted(labels) or not table["label"].is_unique:
+        raise BadInput(f"{file} has other labels than the scans (theirs begin with {labels[0]!r}): give their atlas.")
+    return table.set_index("label").loc[list(labels)].reset_index()
 
 
 def xcpd_networks(source: Path, atlas: str) -> dict[str, str]:
