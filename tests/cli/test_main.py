@@ -44,6 +44,7 @@ class Group:
 
 @dataclass
 class Options:
+    cohort: tyro.conf.Positional[str]
     splits: int = 1
     group: Annotated[Group, tyro.conf.arg(name="")] = field(default_factory=Group)
 
@@ -54,6 +55,7 @@ class Options:
         ("splits", "It is 0 (--splits)."),
         ("n_splits", "It is 0 (--splits)."),  # counts have no n_ on the command line
         ("trials_per_split", "It is 0 (--trials-per-split)."),
+        ("cohort", "It is 0."),  # positional: it has no flag
         ("elsewhere", "It is 0."),
         ("", "It is 0."),
     ],

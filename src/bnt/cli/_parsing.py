@@ -83,10 +83,14 @@ def parse(options: type[T], command: str, description: str | None, words: list[s
 
 
 def flags(options: type) -> list[str]:
-    """Return the names of a command's options without their dashes, those of its groups included."""
+    """Return the names of a command's options without their dashes, those of its groups included; no positionals."""
     found: list[str] = []
-    for name, kind in get_type_hints(options).items():
-        found += flags(kind) if is_dataclass(kind) and isinstance(kind, type) else [name.replace("_", "-")]
+    for name, hint in get_type_hints(options, include_extras=True).items():
+        kind, marks = getattr(hint, "__origin__", hint), getattr(hint, "__metadata__", ())
+        if is_dataclass(kind) and isinstance(kind, type):
+            found += flags(kind)
+        elif tyro.conf.Positional not in marks:
+            found.append(name.replace("_", "-"))
     return found
 
 
