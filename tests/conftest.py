@@ -19,7 +19,7 @@ SHARED_ABIDE = Path(__file__).resolve().parents[2] / "shared" / "abide"
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """One thread a test process: two processes share two cores, and results do not depend on the load."""
+    """One thread per test process: two processes share two cores, and results do not depend on the load."""
     import torch
 
     torch.set_num_threads(1)
@@ -43,11 +43,19 @@ def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+# Folders whose fixtures train models or study them: their tests share one process, so that each is made once.
+TOGETHER = ("explain", "report")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of the real data in one process, so that they are unpacked once."""
+    """Keep tests that share something expensive in one process, and start those groups first."""
     for item in items:
+        folder = item.path.parent.name
         if item.get_closest_marker("abide"):
             item.add_marker(pytest.mark.xdist_group("abide"))
+        elif folder in TOGETHER and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(folder))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from chromium import Tab, browser, find_chromium
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = pytest.mark.xdist_group("report")
 
 
 @pytest.fixture(scope="module")
