@@ -58,7 +58,7 @@ def run(options: Options) -> None:
     if options.top < 1:
         raise BadInput(f"--top is {options.top}: give a number of connections from 1.")
     if options.out is not None and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
-        raise BadInput(f"--out {options.out} is a folder, or in a folder that is not there: give a file to write.")
+        raise BadInput(f"--out {options.out} is a folder, or its folder does not exist: give a file to write.")
     refuse_study(options.run)
     trained = TrainedRun(options.run)
     n_top = options.top if options.explain else 0

@@ -20,7 +20,7 @@ class Options:
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY_OR_RUN")]
     """A folder made by `bnt compare` or `bnt train`."""
     out: Path | None = None
-    """The page to write; report.html in the folder without it."""
+    """The page to write; report.html in the folder by default."""
     watch: bool = False
     """Keep the page of a study current until all its runs are finished."""
     every: float = 10.0
