@@ -162,10 +162,9 @@ def test_a_table_with_fewer_splits_or_subjects_is_said(cohort, tmp_path, capsys)
     half = cohort.select(np.arange(20))
     save_splits(path, half, SiteStratifiedSplit(n_splits=3).split(half, "diagnosis"))
     splits = named_splits(cohort, "diagnosis", str(path), n_splits=9)
-    assert split_notices(cohort, str(path), splits, n_splits=9) == [
-        "s.csv has 3 splits, fewer than the 9 of --splits: all are used.",
-        "20 of 40 subjects are in no split of s.csv.",
-    ]
+    fewer, left_out = split_notices(cohort, str(path), splits, n_splits=9)
+    assert "s.csv has 3 splits" in fewer
+    assert left_out.startswith("20 of 40 subjects")
     assert split_notices(half, str(path), splits, n_splits=3) == []
     assert split_notices(half, str(path), splits[:1], n_splits=5, names=["split0"]) == []
     choose_split(cohort, "diagnosis", str(path), which="split1")

@@ -30,7 +30,7 @@ from bnt.studies._grids import (
     own_grid,
     paper_grid,
 )
-from bnt.studies._job import GO_ON, Variant
+from bnt.studies._job import REPEAT, Variant
 from bnt.studies._tuning import Tuning, inner_split, status_of, with_setting
 from bnt.studies._wording import duration
 from bnt.training._recipe import Recipe, find_recipe
@@ -222,7 +222,7 @@ def test_an_unknown_search_is_refused():
 def test_a_network_without_ranges_is_searched_in_its_training_and_others_take_a_grid(monkeypatch):
     monkeypatch.delitem(FREE_RANGES, "dgm")
     assert free_ranges("dgm") == TRAINING
-    with pytest.raises(BadInput, match="no ranges to search 'linear-ensemble' in.*--grid"):
+    with pytest.raises(BadInput, match="no ranges to search 'linear-ensemble' in.*grid"):
         make_search("free", "linear-ensemble", 3, seed=[0, 0])
 
 
@@ -328,7 +328,7 @@ def losing(monkeypatch):
         gone = [job for job in jobs if not lost and "split1" in job.name and "trials" in job.folder][:1]
         lost.extend(gone)
         found = real([job for job in jobs if job not in gone], **engine)
-        return found | {job.name: f"its process was killed by signal 9: {GO_ON}" for job in gone}
+        return found | {job.name: f"its process was killed by signal 9: {REPEAT}" for job in gone}
 
     monkeypatch.setattr(tuning_module, "run_jobs", some)
     return lost
@@ -357,7 +357,7 @@ def test_a_training_that_diverges_is_a_finding_and_an_accident_is_not():
         "done",
         "failed",
     ]
-    assert status_of("its process was killed by signal 9 (out of memory?): repeat the command to resume.") == "lost"
+    assert status_of(f"its process was killed by signal 9 (out of memory?): {REPEAT}") == "lost"
 
 
 @pytest.mark.parametrize("words", [["svm:foo=1", "--grid", "C=0.1,1"], ["svm", "--device", "cuda:9"]])

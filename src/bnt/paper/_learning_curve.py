@@ -20,6 +20,7 @@ from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant
 from bnt.studies._statistics import summarise
+from bnt.studies._wording import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +71,7 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
         )
     if not small:
         return plan, ""
-    said = ", ".join(f"{100 * f:.0f} % ({fewest[f]} subjects)" for f in small)
+    said = ", ".join(f"{percent(f)} ({fewest[f]} subjects)" for f in small)
     kept = tuple(f for f in plan.fractions if f not in small)
     return replace(plan, fractions=kept), f"Left out: {said}, less than one batch of {max(sizes)}."
 
@@ -116,7 +117,7 @@ def markdown(plan: Plan, result: GridResult, table: pd.DataFrame, left_out: str 
         part = table[table["fraction"] == fraction].set_index("model")
         sizes = part["n_train"].dropna()
         cells = [show((part.loc[m, "auroc"], part.loc[m, "auroc_sd"])) for m in models]
-        body.append([f"{100 * fraction:.0f} %", f"{sizes.iloc[0]:.0f}" if len(sizes) else "–", *cells])
+        body.append([percent(fraction), f"{sizes.iloc[0]:.0f}" if len(sizes) else "–", *cells])
     return (
         "# Learning curve, AUROC (%)\n\n"
         + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)

@@ -25,7 +25,7 @@ from bnt.studies._results import (
     summary_table,
 )
 from bnt.studies._study import folder_name
-from bnt.studies._wording import p_value
+from bnt.studies._wording import counted, p_value
 from bnt.training._config import RunConfig, read_config
 
 Planned = list[tuple[str, str, str]]  # variant, split, run
@@ -122,11 +122,6 @@ def study_leak(folder: Path, planned: Planned, cohort: evidence.CohortFacts) -> 
             if found:
                 return f"{split}: {found}"
     return found if cohort.participants is None or found is not None else ""
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:

@@ -160,8 +160,9 @@ def check_classes(cohort: Cohort, label: str, splits: Sequence[Split], selecting
             raise BadInput(f"{one}: use other splits, or a label with more subjects of each class.")
         if one.part == "validation" and selecting:
             raise BadInput(
-                f"{one}, so that {selecting[0]} cannot select its epoch there: use other splits, or "
-                "--change select=last."
+                f"{one}, so that {selecting[0]} cannot select its epoch there: use other splits, or a recipe with "
+                "select = last.",
+                "change",
             )
     untested = {one.split: one for one in found if one.part == "test"}
     said = [f"AUROC is undefined on split {name}: no test subject has {one.what}." for name, one in untested.items()]

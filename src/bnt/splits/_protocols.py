@@ -63,7 +63,7 @@ def protocol(name: str, **settings: Any) -> Splitter:
     RepeatedKFold(n_folds=10, n_repeats=1, seed=0, validation=0.125, train_fraction=1.0)
     """
     if settings.get("seed", 0) < 0:
-        raise BadInput(f"The seed of the splits is {settings['seed']}: give a whole number from 0.")
+        raise BadInput(f"The seed of the splits is {settings['seed']}: give a whole number from 0.", "split_seed")
     made: type
     if canonical(name) in PROTOCOLS:
         made = PROTOCOLS[canonical(name)]
@@ -121,7 +121,7 @@ def named_splits(
     """
     key = canonical(name)
     if n_splits is not None and n_splits < 1:
-        raise BadInput(f"{n_splits} splits were asked for: ask for at least 1.")
+        raise BadInput(f"n_splits is {n_splits}: ask for at least 1.", "n_splits")
     if key not in PROTOCOLS:
         protocol(name)  # says what is wrong with a name that is neither a protocol nor a file
         return read_splits(name, cohort, list(names) or split_names(name)[:n_splits])
@@ -200,13 +200,13 @@ def split_notices(
     """
     key = canonical(name)
     if key == "leave-one-site-out" and n_splits != len(splits):
-        return [f"leave-one-site-out has one split per site: {len(splits)} splits, whatever --splits says."]
+        return [f"leave-one-site-out has one split per site: {len(splits)} splits, not {n_splits}."]
     if key in PROTOCOLS:
         return []
     said = []
     if not names and len(splits) < n_splits:
         count = f"{len(splits)} split{'s' * (len(splits) != 1)}"
-        said.append(f"{Path(name).name} has {count}, fewer than the {n_splits} of --splits: all are used.")
+        said.append(f"{Path(name).name} has {count}, fewer than {n_splits}: all are used.")
     missing = left_out(cohort, splits)
     if missing:
         said.append(f"{missing} of {len(cohort)} subjects are in no split of {Path(name).name}.")

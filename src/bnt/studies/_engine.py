@@ -1,4 +1,4 @@
-"""Where jobs run: processes of this machine, or a Ray cluster. Scheduling on a cluster is Ray's business."""
+"""Where jobs run: processes of this machine, or a Ray cluster, which schedules them itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from bnt.cohort._files import forget, holder
 from bnt.errors import BadInput
-from bnt.studies._job import GO_ON, Job, attempt, lock_of, run_job
+from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
 
 Failures = dict[str, str]  # name of a failed job -> its one-sentence reason
 Watcher = Callable[[Sequence[Job], int, int, Failures], None]  # running, done, total, failures
@@ -59,7 +59,7 @@ def run_jobs(
 ) -> Failures:
     """Run jobs on an engine; return the failures, if any, with their reasons."""
     if engine not in ENGINES:
-        raise BadInput(f"There is no engine {engine!r}; there are {', '.join(ENGINES)}.")
+        raise BadInput(f"There is no engine {engine!r}: choose {' or '.join(ENGINES)}.", "engine")
     if not jobs:
         return {}
     folders = {lock_of(job).parent for job in jobs}
@@ -152,7 +152,7 @@ def _why(answer: Connection, exit_code: int) -> str:
     except EOFError:
         pass  # it ended without a word, which the next sentence says
     how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
-    return f"its process {how}: {GO_ON}"
+    return f"its process {how}: {REPEAT}"
 
 
 def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Failures:
@@ -193,7 +193,7 @@ def _refuse_silence(address: str | None) -> None:
 
 
 def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Failures:
-    # One process a job (max_calls), as on one machine: nothing of one run is left in the next one's memory.
+    # One process per job (max_calls), as on one machine: nothing of one run is left in the next one's memory.
     remote = ray.remote(max_retries=RAY_RETRIES, max_calls=1)(_remote)
     waiting = {
         remote.options(num_cpus=job.threads, num_gpus=1 if job.device.startswith("cuda") else 0, name=job.name).remote(
@@ -214,7 +214,7 @@ def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Failur
                 failure = ray.get(reference)
             except ray.exceptions.RayError as error:
                 lines = str(error).strip().splitlines() or ["no message"]
-                failure = f"{type(error).__name__}: {lines[0].rstrip('.:')}: {GO_ON}"
+                failure = f"{type(error).__name__}: {lines[0].rstrip('.:')}: {REPEAT}"
             if failure:
                 failures[job.name] = failure
     if watch is not None:
@@ -228,7 +228,7 @@ def _remote(text: str) -> str:
 
 
 def last_line(job: Job) -> dict[str, Any]:
-    """Return the newest line of a running job's metrics, for the one who watches."""
+    """Return the newest line of a running job's metrics, for whoever watches."""
     file = Path(job.folder) / "metrics.jsonl"
     try:
         lines = file.read_text().splitlines()

@@ -21,7 +21,7 @@ APPENDIX_F = "Kan et al. 2022, appendix F"
 FIGURE_3A = "Kan et al. 2022, figure 3a (its number of clusters; appendix F has no grid for BNT)"
 OURS = "ours"
 
-# Each axis is a list of settings, one a cell; the grid is their product.
+# Each axis is a list of settings, one per cell; the grid is their product.
 PAPER_GRIDS: dict[str, tuple[str, list[list[Setting]]]] = {
     "bnt": (FIGURE_3A, [[{"n_clusters": k} for k in (2, 3, 4, 5, 10, 50, 100)]]),
     "vanilla": (APPENDIX_F, [[{"n_layers": n} for n in (1, 2, 3)], [{"n_heads": n} for n in (2, 4, 6)]]),
@@ -107,7 +107,8 @@ def paper_grid(model: str) -> tuple[str, list[Setting]]:
     if family_of(model) not in PAPER_GRIDS:
         raise BadInput(
             f"The paper has no grid for {model!r} (it did not tune it); there is one for {', '.join(PAPER_GRIDS)}. "
-            f"{_own(model, 'Use --search free, or give' if has_ranges(model) else 'Give')}"
+            f"{_own(model, 'Use a free search, or give' if has_ranges(model) else 'Give')}",
+            "grid",
         )
     source, axes = PAPER_GRIDS[family_of(model)]
     return source, [{k: v for part in cell for k, v in part.items()} for cell in product(*axes)]
@@ -125,22 +126,23 @@ def own_grid(model: str, axes: dict[str, list[Any]]) -> tuple[str, list[Setting]
     known, network = model_options(model), find_entry(model).trains_in_epochs
     for name, values in axes.items():
         if name.startswith(PREFIX) and not network and name != f"{PREFIX}refit":
-            raise BadInput(f"--grid: {model} is not trained by a recipe, so that {name} would change nothing.")
+            raise BadInput(f"{model} is not trained by a recipe, so that {name} would change nothing.", "grid")
         for value in values:
             if name.startswith(PREFIX):
                 find_recipe("default", model, **{name.removeprefix(PREFIX): value})  # refuses what no recipe can have
             elif name not in known:
                 raise BadInput(
-                    f"--grid: {model} has no option {name!r}; it has {', '.join(known)}, and fields of the recipe such "
-                    "as recipe.lr."
+                    f"{model} has no option {name!r}; it has {', '.join(known)}, and fields of the recipe such as "
+                    "recipe.lr.",
+                    "grid",
                 )
     cells = [dict(zip(axes, cell)) for cell in product(*axes.values())]
     names = [setting_name(cell) for cell in cells]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BadInput(f"--grid has the setting {twice} twice (numbers count to four digits): give each value once.")
+        raise BadInput(f"The grid has {twice} twice (numbers count to four digits): give each value once.", "grid")
     words = [f"{name}={','.join(setting_name({'': v})[1:] for v in values)}" for name, values in axes.items()]
-    return f"--grid {' '.join(words)}", cells
+    return f"--grid {' '.join(words)}", cells  # as version 0.1.0 wrote it into study.json
 
 
 def has_ranges(model: str) -> bool:
@@ -152,14 +154,15 @@ def free_ranges(model: str) -> dict[str, Range]:
     """Return what a free search of a model varies; networks also, or only, vary how they are trained."""
     if not has_ranges(model):
         raise BadInput(
-            f"There are no ranges to search {model!r} in; there are for {', '.join(FREE_RANGES)}. {_own(model, 'Give')}"
+            f"There are no ranges to search {model!r} in; there are for {', '.join(FREE_RANGES)}. {_own(model, 'Give')}",
+            "grid",
         )
     network = find_entry(model).trains_in_epochs
     return {**FREE_RANGES.get(family_of(model), {}), **(TRAINING if network else {})}
 
 
 def _own(model: str, verb: str) -> str:
-    return f"{verb} values of your own with --grid NAME=VALUE,VALUE (options: bnt models {model})."
+    return f"{verb} your own values as a grid (options: bnt models {model})."
 
 
 def setting_name(setting: Setting) -> str:
@@ -215,10 +218,10 @@ class FreeSearch:
             import optuna
         except ImportError as error:
             raise BadInput(
-                "Optuna is not installed: pip install 'brain-network-transformer[hpo]', or use --search grid."
+                "Optuna is not installed: pip install 'brain-network-transformer[hpo]', or search a grid.", "search"
             ) from error
         if n_trials < 1:
-            raise BadInput(f"--trials is {n_trials}: give at least 1.")
+            raise BadInput(f"n_trials is {n_trials}: give at least 1.", "n_trials")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.source, self.n_trials = f"Optuna {optuna.__version__}, TPE", n_trials
         self._ranges = ranges
@@ -262,7 +265,7 @@ def make_search(
     if kind == "grid":
         return GridSearch(*(own_grid(model, axes) if axes else paper_grid(model)))
     if axes:
-        raise BadInput(f"--grid gives every setting, so that there is nothing left for --search {kind}: give one.")
+        raise BadInput(f"The grid gives every setting, so that search = {kind!r} has nothing left: give one.", "search")
     if kind == "free":
         return FreeSearch(free_ranges(model), n_trials, seed=1000 * seed[0] + seed[1])
-    raise BadInput(f"There is no search {kind!r}; there are grid and free.")
+    raise BadInput(f"There is no search {kind!r}: choose grid or free.", "search")

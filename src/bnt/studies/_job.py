@@ -17,7 +17,7 @@ from bnt.splits._split import PARTS
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 
-GO_ON = "repeat the command to resume."  # ends the reason of an accident: the same job may well succeed
+REPEAT = "repeat the command to resume."  # ends the reason of an accident: the same job may well succeed
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
         work(job)
         (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
     except BadInput as error:
-        return f"{error} Then {GO_ON}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
+        return f"{error} Then {REPEAT}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
     except MemoryError:
         return "there is not enough memory: run fewer jobs at a time, or a smaller model."
     except OSError as error:
-        return f"{in_one_line(error)}{_kept(job)}: {GO_ON}"
+        return f"{in_one_line(error)}{_kept(job)}: {REPEAT}"
     except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
         return in_one_line(error) + _kept(job)
     return ""

@@ -1,4 +1,4 @@
-"""A study given again: what it was before and what is asked for now, in one description."""
+"""Resuming a study: what it was before and what is asked for now, in one description."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _splits(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str,
         other = short.setdefault(SplitName.parse(name).short, name)
         if other != name:
             raise BadInput(
-                f"{folder} has a split {other!r}, and {name!r} is another one: choose another folder.", "out"
+                f"{folder} has a split {other!r}, which {name!r} would be confused with: choose another folder.", "out"
             )
     return {
         "splits": list(found),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 from bnt.studies._statistics import (
     delong,
@@ -18,6 +19,7 @@ from bnt.studies._statistics import (
     permutation_test,
     summarise,
 )
+from bnt.studies._wording import p_value
 
 METRICS = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
 SCORES = ("r", "mse", "mae", "r2", "spearman")
@@ -32,7 +34,7 @@ def read_study(folder: str | Path) -> dict[str, Any]:
     try:
         return json.loads(file.read_text())
     except ValueError as error:
-        raise BadInput(f"{file} is damaged ({error}): give the bnt compare command again.") from error
+        raise BadInput(f"{file} is damaged ({error}): repeat the bnt compare command.") from error
 
 
 def read_report(run: Path) -> dict[str, Any]:
@@ -40,11 +42,11 @@ def read_report(run: Path) -> dict[str, Any]:
     try:
         return json.loads((run / "report.json").read_text())
     except (OSError, ValueError) as error:
-        raise BadInput(f"{run} is damaged ({error}): remove it and give the command again.") from error
+        raise BadInput(f"{run} is damaged ({error}): remove it and repeat the command.") from error
 
 
 def run_table(folder: str | Path) -> pd.DataFrame:
-    """Return one row a finished run of a study, in the order of variants, splits and seeds.
+    """Return one row per finished run of a study, in the order of variants, splits and seeds.
 
     Examples
     --------
@@ -275,10 +277,6 @@ def chance_column(folder: str | Path, runs: pd.DataFrame, variants: list[str], n
 NOTHING = "–"  # what a table shows where there is no number
 
 
-def _p(value: float) -> str:
-    return NOTHING if not np.isfinite(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
 def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
     """Return the study's headline as a Markdown table, in per cent for classification."""
     columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity") if c in summary] or ["r", "mse", "mae"]
@@ -305,8 +303,8 @@ def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
             difference = f"{scale * one['difference']:+.{digits}f}" if np.isfinite(one["difference"]) else NOTHING
             low, high = (f"{scale * one[side]:+.{digits}f}" for side in ("low", "high"))
             span = f" [{low}, {high}]" if np.isfinite(one["low"]) else f" [{NOTHING}]"
-            cells += [difference + (span if difference != NOTHING else ""), _p(one["p_corrected_holm"])]
-            cells += [_p(one[c]) for c in extra]
+            cells += [difference + (span if difference != NOTHING else ""), p_value(one["p_corrected_holm"], NOTHING)]
+            cells += [p_value(one[c], NOTHING) for c in extra]
         else:
             cells += ["reference", *[""] * (1 + len(extra))]
         lines.append("| " + " | ".join([*cells, f"{row['cpu_seconds']:.1f}"]) + " |")
@@ -364,8 +362,6 @@ def write_tables(
     n_permutations : int
         Permutations of the permutation tests; 0 leaves them out.
     """
-    from bnt.cohort._files import write_atomic
-
     folder = Path(folder)
     runs = run_table(folder)
     if runs.empty:

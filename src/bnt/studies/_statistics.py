@@ -3,6 +3,9 @@
 Repeated splits share subjects, so their scores are not independent: a plain t-test finds differences that are not
 there. The corrected resampled t-test of Nadeau and Bengio (2003) widens the variance by the overlap; the plain one is
 kept, labelled, because the paper used it.
+
+Written here because neither scipy nor scikit-learn has them: the corrected test, Holm's adjustment, DeLong's test, and
+permutation tests within sites and of paired scores. Quantiles, ranks and tails are scipy's.
 """
 
 from __future__ import annotations

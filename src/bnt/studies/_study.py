@@ -42,8 +42,8 @@ def folder_name(variant: str, split: str, seed: int) -> str:
 class Study:
     """A grid of runs in one folder: ``study.json``, ``runs/``, and the tables made from them.
 
-    Given again with more or fewer variants, splits or seeds it resumes: what was asked for earlier stays
-    in the study and in its tables. A variant or a split that means something else now is refused.
+    A study of the same folder with more or fewer variants, splits or seeds resumes it: what was asked for before stays in
+    the study and in its tables. A variant or a split that means something else now is refused.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class Study:
         return [job for job in jobs if not self.is_finished(job)]
 
     def is_finished(self, job: Job) -> bool:
-        """Whether this very run is finished; a run of another configuration is refused, never overwritten."""
+        """Whether this run is finished; a run of another configuration is refused, never overwritten."""
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
             return False
@@ -218,7 +218,7 @@ class Study:
     ) -> Failures:
         """Run what is not done yet; return the failures, if any, with their reasons.
 
-        Given again after any interruption it completes the study to the same numbers.
+        After any interruption it completes the study to the same numbers.
         """
         jobs, description = self.todo(), self.description()
         try:

@@ -25,7 +25,7 @@ from bnt.splits._shuffle import thinned
 from bnt.splits._strata import classes_of, strata_of, units_of
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
-from bnt.studies._job import GO_ON, Job, Variant, configure
+from bnt.studies._job import REPEAT, Job, Variant, configure
 from bnt.studies._merge import merged, read_old
 from bnt.studies._results import read_report, run_table, write_tables
 from bnt.studies._study import Study
@@ -75,7 +75,7 @@ def score_of(report: dict[str, Any]) -> float:
 
 def status_of(reason: str) -> str:
     """Return what a trial's end means: it is done, its setting fails, or the trial was lost to an accident."""
-    return "done" if not reason else "lost" if reason.endswith(GO_ON) else "failed"
+    return "done" if not reason else "lost" if reason.endswith(REPEAT) else "failed"
 
 
 class Tuning:
@@ -92,7 +92,7 @@ class Tuning:
     grid : dict, optional
         A grid in place of the paper's: options, or fields of the recipe after ``recipe.``, and their values.
     n_trials : int
-        Trials a split of a free search.
+        Trials per split of a free search.
     baseline : bool
         Whether the model as it is, untuned, is tested beside the tuned one.
 
@@ -150,7 +150,7 @@ class Tuning:
     def run(self, *, watch: Watcher | None = None, **engine: Any) -> Failures:
         """Run the trials, choose, test the chosen settings once, write the tables; return the failures.
 
-        Given again after any interruption it ends at the same numbers: each finished trial is read, not run.
+        After any interruption it ends at the same numbers: each finished trial is read, not run again.
         """
         description = self._description()
         self.check()
@@ -185,7 +185,7 @@ class Tuning:
         old = read_old(self.folder)
         if old is not None:
             if "search" not in old:
-                raise BadInput(f"{self.folder} holds a study of bnt compare: choose another --out.")
+                raise BadInput(f"{self.folder} holds a study of bnt compare: choose another folder.", "out")
             models = [v["name"] for v in old.get("variants", [])]
             for what, before, now in (
                 ("model", next((m for m in models if m.endswith("-tuned")), ""), self.study.variants[0].name),
@@ -195,7 +195,9 @@ class Tuning:
                 if before != now:
                     before, now = before.removesuffix("-tuned"), now.removesuffix("-tuned")
                     raise BadInput(
-                        f"{self.folder} holds a tuning with another {what} ({before}, not {now}): choose another --out."
+                        f"{self.folder} holds a tuning with another {what} ({before}, not {now}): choose another "
+                        "folder.",
+                        "out",
                     )
         return merged(self.folder, self.study.description() | {"search": self.source})
 
@@ -270,7 +272,7 @@ class Tuning:
             self._write_trials()
             why = next((f" ({t.reason.rstrip('.')})" for t in self.trials if t.reason), "")
             if waiting:
-                raise BadInput(f"Trials were lost{why}: repeat the command to resume.")
+                raise BadInput(f"Trials were lost{why}: {REPEAT}")
             raise BadInput(f"No trial of {self.base.name} could be scored{why}.")
         return chosen
 

@@ -17,7 +17,10 @@ Z95 = 1.959963984540054
 
 
 def auroc(positive: np.ndarray, score: np.ndarray) -> float:
-    """Return the area under the ROC curve (ties count half); NaN with a warning where a class is absent."""
+    """Return the area under the ROC curve (ties count half); NaN with a warning where a class is absent.
+
+    From ranks, as permutation and DeLong tests need them: scikit-learn's trapezoids differ in the last bit.
+    """
     area = auroc_or_nan(positive, score)
     if np.isnan(area):
         warnings.warn("AUROC is undefined: only one class is present.", stacklevel=2)
@@ -60,12 +63,12 @@ def auroc_interval(positive: np.ndarray, score: np.ndarray) -> tuple[float, floa
 
 def proportion_interval(successes: int, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a proportion."""
+    from scipy.stats import binomtest
+
     if n == 0:
         return float("nan"), float("nan")
-    p = successes / n
-    centre = (p + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
-    half = Z95 * sqrt(p * (1 - p) / n + Z95**2 / (4 * n * n)) / (1 + Z95**2 / n)
-    return centre - half, centre + half
+    found = binomtest(successes, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def _rate(hits: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -132,20 +135,20 @@ def multiclass_metrics(codes: np.ndarray, probabilities: np.ndarray) -> dict[str
 def regression_metrics(y: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
     """Return errors and correlations of a predicted score; the interval of r is Fisher's."""
     from scipy.stats import spearmanr
+    from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
     y, predicted = np.asarray(y, dtype=float), np.asarray(predicted, dtype=float)
-    error = predicted - y
-    spread = ((y - y.mean()) ** 2).sum()
-    flat = predicted.std() == 0 or spread == 0
+    same = np.ptp(y) == 0
+    flat = predicted.std() == 0 or same
     r = float("nan") if flat else float(np.corrcoef(y, predicted)[0, 1])
     half = Z95 / sqrt(max(y.size - 3, 1))
     r_ci = (float("nan"),) * 2 if flat else tuple(np.tanh(np.arctanh(np.clip(r, -0.999999, 0.999999)) + [-half, half]))
     return {
-        "mse": float(np.mean(error**2)),
-        "mae": float(np.mean(np.abs(error))),
+        "mse": float(mean_squared_error(y, predicted)),
+        "mae": float(mean_absolute_error(y, predicted)),
         "r": r,
         "r_ci": (float(r_ci[0]), float(r_ci[1])),
         "spearman": float("nan") if flat else float(spearmanr(y, predicted).statistic),
-        "r2": float(1 - (error**2).sum() / spread) if spread else float("nan"),
+        "r2": float("nan") if same else float(r2_score(y, predicted)),
         "n": int(y.size),
     }
