@@ -36,7 +36,7 @@ def compare(folder, out, *rest):
     return main(["compare", str(folder), "--out", str(out), "--jobs", "2", *rest])
 
 
-def test_compare_prints_a_table_and_goes_on_with_more_models(cohort_folder, tmp_path, capsys):
+def test_compare_prints_a_table_and_resumes_with_more_models(cohort_folder, tmp_path, capsys):
     out = tmp_path / "study"
     assert compare(cohort_folder, out, "--models", "logistic", "logistic:C=0.01", "--splits", "2") == 0
     assert "| logistic:C=0.01 |" in capsys.readouterr().out
@@ -72,10 +72,12 @@ def test_bad_input_ends_with_2_and_writes_nothing(cohort_folder, tmp_path, capsy
     assert capsys.readouterr().err.count("\n") == 2
 
 
-@pytest.mark.parametrize("words", ["--split-seed -1", "--seeds -1", "--splits 0", "--device cuda:9"])
+@pytest.mark.parametrize("words", ["--split-seed -1", "--seeds -1", "--splits 0", "--device cuda:9", "--threads 0"])
 def test_numbers_and_devices_that_cannot_be_are_one_sentence(cohort_folder, tmp_path, capsys, words):
     assert compare(cohort_folder, tmp_path / "study", "--models", "svm", *words.split()) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words.split()[0].removeprefix("--").removesuffix("s").removeprefix("split-") in said
     assert not (tmp_path / "study").exists()
 
 
@@ -118,7 +120,7 @@ def test_training_on_a_test_part_of_one_class_says_what_is_undefined(odd_folder,
 def test_predicting_with_a_study_names_one_of_its_runs(whole, cohort_folder, capsys):
     assert main(["predict", str(whole), str(cohort_folder)]) == 2
     said = capsys.readouterr().err
-    assert f"is a study of 4 finished runs: give one of them, for example {whole}/runs/bnt--split0--seed0." in said
+    assert f"{whole}/runs/bnt--split0--seed0" in said
 
 
 def test_a_class_too_rare_to_be_split_is_one_sentence(odd_folder, tmp_path, capsys):
@@ -138,14 +140,3 @@ def test_three_classes_are_not_told_of_tests_that_were_not_done(odd_folder, tmp_
     assert "p_plain" in printed
     assert "DeLong" not in printed
     assert "nan" not in printed
-
-
-@pytest.mark.parametrize("words", ["--models svm svm", "--models svm --seeds 0 0"])
-def test_what_is_given_twice_is_refused(cohort_folder, tmp_path, capsys, words):
-    assert compare(cohort_folder, tmp_path / "study", *words.split()) == 2
-    assert "give each" in capsys.readouterr().err
-
-
-def test_reproduce_refuses_no_threads(cohort_folder, tmp_path, capsys):
-    assert main(["reproduce", "table1", str(cohort_folder), "--threads", "0", "--out", str(tmp_path / "t")]) == 2
-    assert "--threads is 0" in capsys.readouterr().err

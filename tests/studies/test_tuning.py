@@ -1,9 +1,10 @@
-"""Tuning: the paper's grids, choosing on validation only, and going on after an interruption."""
+"""Tuning: the paper's grids, choosing on validation only, and resuming after an interruption."""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,8 +60,13 @@ def test_the_grids_have_the_papers_number_of_cells(model, cells):
     ("model", "values"),
     # the choices that appendix F prints
     [
-        ("braingb", {"readout": {"mean", "max", "concat"}}),
-        ("braingb", {"message": {"edge_weighted", "node_edge_concat", "node_concat"}}),
+        (
+            "braingb",
+            {
+                "readout": {"mean", "max", "concat"},
+                "message": {"edge_weighted", "node_edge_concat", "node_concat"},
+            },
+        ),
         ("braingnn", {"recipe.lr": {0.01, 0.005, 0.001}, "feature_dim": {100, 200}}),
         ("fbnetgen", {"encoder": {"cnn", "gru"}, "hidden": {8, 12, 16}}),
         ("brainnetcnn", {"dropout": {0.3, 0.5, 0.7}}),
@@ -128,22 +134,31 @@ def test_a_setting_changes_options_and_recipe():
 GRID = [{"n_heads": h, "recipe.lr": r} for h in (2, 3) for r in (1e-4, 1e-2)]
 
 
-@pytest.fixture
-def make_tuning(cohort, tmp_path, monkeypatch):
+def tuning_of(folder, cohort, patch):
     """A tuning over two possible and two impossible cells (8 ROIs do not divide into 3 heads)."""
-    monkeypatch.setattr(tuning_module, "make_search", lambda *_, **__: GridSearch("a test", list(GRID)))
+    patch.setattr(tuning_module, "make_search", lambda *_, **__: GridSearch("a test", list(GRID)))
     splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=2)
     base = replace(tiny(epochs=4), name="bnt")
-
-    def make(folder="study"):
-        return Tuning(tmp_path / folder, cohort, "diagnosis", base, splits, protocol="site-stratified")
-
-    return make
+    return Tuning(folder, cohort, "diagnosis", base, splits, protocol="site-stratified")
 
 
-def test_the_best_setting_on_validation_is_tested_once(make_tuning):
-    tuning = make_tuning()
-    assert tuning.run(n_processes=2) == {}
+@pytest.fixture
+def make_tuning(cohort, tmp_path, monkeypatch):
+    """The same tuning, as often as it is asked for."""
+    return lambda: tuning_of(tmp_path / "study", cohort, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cohort, tmp_path_factory):
+    """The tuning, finished without an interruption."""
+    with pytest.MonkeyPatch.context() as patch:
+        tuning = tuning_of(tmp_path_factory.mktemp("tuning") / "study", cohort, patch)
+        assert tuning.run(n_processes=2) == {}
+    return tuning
+
+
+def test_the_best_setting_on_validation_is_tested_once(undisturbed):
+    tuning = undisturbed
     trials = pd.read_csv(tuning.folder / "trials.csv")
     assert trials["status"].value_counts().to_dict() == {"done": 4, "impossible": 4}
     assert trials.loc[trials["status"] == "impossible", "reason"].str.contains("n_heads is 3").all()
@@ -165,7 +180,7 @@ def test_the_best_setting_on_validation_is_tested_once(make_tuning):
     assert len(list((tuning.folder / "runs").glob("bnt-default--*/DONE"))) == 2
 
 
-def test_given_again_it_reads_trials_and_ends_at_the_same_choice(make_tuning, monkeypatch):
+def test_a_resumed_search_reads_its_trials_and_ends_at_the_same_choice(make_tuning, undisturbed, monkeypatch):
     first = make_tuning()
     with monkeypatch.context() as patch:  # the driver ends after the trials
         patch.setattr(Tuning, "_finals", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -175,12 +190,9 @@ def test_given_again_it_reads_trials_and_ends_at_the_same_choice(make_tuning, mo
     again = make_tuning()
     assert again.run(n_processes=2) == {}
     assert {f: f.stat().st_mtime_ns for f in (first.folder / "trials" / "runs").rglob("*")} == files
-    other = make_tuning("other")
-    other.run(n_processes=2)
     columns = ["split", "setting", "validation_score", "test_auroc_tuned", "test_auroc_default"]
-    pd.testing.assert_frame_equal(
-        pd.read_csv(again.folder / "chosen.csv")[columns], pd.read_csv(other.folder / "chosen.csv")[columns]
-    )
+    mine, theirs = (pd.read_csv(one.folder / "chosen.csv")[columns] for one in (again, undisturbed))
+    pd.testing.assert_frame_equal(mine, theirs)
 
 
 def test_bnt_tune_prints_what_it_chose(cohort_folder, tmp_path, capsys):
@@ -262,7 +274,7 @@ def test_epochs_in_a_setting_are_the_number_of_epochs():
     assert with_setting(base, {"recipe.epochs": 3}, "x").recipe.min_steps == 0
 
 
-def test_tune_goes_on_with_fewer_splits_and_refuses_another_search(cohort_folder, tmp_path, capsys):
+def test_tune_resumes_with_fewer_splits_and_refuses_another_search(cohort_folder, tmp_path, capsys):
     out = tmp_path / "study"
     words = ["tune", str(cohort_folder), "--out", str(out), "--jobs", "2", "--epochs", "2"]
     assert main([*words, "--model", "logistic", "--splits", "2", "--grid", "C=0.01,1"]) == 0
@@ -299,10 +311,11 @@ def test_variants_keep_their_own_options_when_tuned(cohort, tmp_path):
     assert trial.job.variant.options == {"shrinkage": 0.1, "penalty": 10.0}
 
 
-def test_a_split_that_was_tested_keeps_its_setting_when_a_better_one_is_found(make_tuning, monkeypatch):
-    first = make_tuning()
-    first.run(n_processes=2)
-    chosen = pd.read_csv(first.folder / "chosen.csv")
+def test_a_split_that_was_tested_keeps_its_setting_when_a_better_one_is_found(
+    make_tuning, undisturbed, tmp_path, monkeypatch
+):
+    shutil.copytree(undisturbed.folder, tmp_path / "study")
+    chosen = pd.read_csv(undisturbed.folder / "chosen.csv")
     # Read again, the trials would be scored the other way round.
     real = tuning_module.score_of
     monkeypatch.setattr(tuning_module, "score_of", lambda report: -real(report))
@@ -334,7 +347,7 @@ def losing(monkeypatch):
     return lost
 
 
-def test_a_split_with_a_lost_trial_is_neither_chosen_for_nor_tested_until_it_is_there(make_tuning, losing):
+def test_a_split_with_a_lost_trial_is_neither_chosen_for_nor_tested_until_it_is_there(make_tuning, undisturbed, losing):
     tuning = make_tuning()
     failures = tuning.run(n_processes=2)
     assert list(failures) == [losing[0].name]
@@ -345,8 +358,6 @@ def test_a_split_with_a_lost_trial_is_neither_chosen_for_nor_tested_until_it_is_
     again = make_tuning()
     assert again.run(n_processes=2) == {}
     assert not (tuning.folder / "failures.csv").exists()
-    undisturbed = make_tuning("other")
-    undisturbed.run(n_processes=2)
     for table in ("chosen.csv", "trials.csv"):
         a, b = (pd.read_csv(one.folder / table) for one in (again, undisturbed))
         pd.testing.assert_frame_equal(a, b)

@@ -154,7 +154,7 @@ def free_ranges(model: str) -> dict[str, Range]:
     """Return what a free search of a model varies; networks also, or only, vary how they are trained."""
     if not has_ranges(model):
         raise BadInput(
-            f"There are no ranges to search {model!r} in; there are for {', '.join(FREE_RANGES)}. {_own(model, 'Give')}",
+            f"There are no ranges to search {model!r} in, only for {', '.join(FREE_RANGES)}. {_own(model, 'Give')}",
             "grid",
         )
     network = find_entry(model).trains_in_epochs

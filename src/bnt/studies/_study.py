@@ -42,7 +42,7 @@ def folder_name(variant: str, split: str, seed: int) -> str:
 class Study:
     """A grid of runs in one folder: ``study.json``, ``runs/``, and the tables made from them.
 
-    A study of the same folder with more or fewer variants, splits or seeds resumes it: what was asked for before stays in
+    With more or fewer variants, splits or seeds a study of the same folder resumes: what was asked for before stays in
     the study and in its tables. A variant or a split that means something else now is refused.
 
     Parameters
