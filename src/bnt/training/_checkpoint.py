@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bnt.cohort._files import sync_file, sync_folder, write_atomic
 from bnt.errors import BadInput
-from bnt.nn._fitting import AveragedWeights
+from bnt.nn._steps import AveragedWeights
 from bnt.training._recipe import Recipe
 
 

@@ -16,8 +16,8 @@ from bnt.cohort._triangle import endpoints, n_edges
 from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
 from bnt.models._inputs import Inputs
-from bnt.models.classical._matrices import from_correlations, from_series, pack, unpack
 from bnt.models.classical._solvers import combine
+from bnt.models.classical._subject_matrices import from_correlations, from_series, pack, unpack
 
 CORRELATIONS = ("pearson", "ledoit-wolf", "partial")
 FISHER_Z = ("shrunk-z", "fisher-z")

@@ -50,7 +50,7 @@ def from_series(series: Sequence[np.ndarray], n_rois: int, estimate: str = "stan
     series : sequence of (T_i, V) arrays
     n_rois : int
     estimate : str
-        A name of :data:`bnt.models.classical._matrices.ESTIMATES`.
+        A name of :data:`bnt.models.classical._subject_matrices.ESTIMATES`.
     """
     person = estimate.encode()[:16]
     digests = [
