@@ -134,9 +134,13 @@ def test_a_setting_changes_options_and_recipe():
 GRID = [{"n_heads": h, "recipe.lr": r} for h in (2, 3) for r in (1e-4, 1e-2)]
 
 
-def tuning_of(folder, cohort, patch):
-    """A tuning over two possible and two impossible cells (8 ROIs do not divide into 3 heads)."""
-    patch.setattr(tuning_module, "make_search", lambda *_, **__: GridSearch("a test", list(GRID)))
+def search_the_grid(*_, **__):
+    """Two possible and two impossible cells (8 ROIs do not divide into 3 heads)."""
+    return GridSearch("a test", list(GRID))
+
+
+def tuning_of(folder, cohort):
+    """A tuning of two splits."""
     splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=2)
     base = replace(tiny(epochs=4), name="bnt")
     return Tuning(folder, cohort, "diagnosis", base, splits, protocol="site-stratified")
@@ -145,14 +149,16 @@ def tuning_of(folder, cohort, patch):
 @pytest.fixture
 def make_tuning(cohort, tmp_path, monkeypatch):
     """The same tuning, as often as it is asked for."""
-    return lambda: tuning_of(tmp_path / "study", cohort, monkeypatch)
+    monkeypatch.setattr(tuning_module, "make_search", search_the_grid)
+    return lambda: tuning_of(tmp_path / "study", cohort)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(cohort, tmp_path_factory):
     """The tuning, finished without an interruption."""
     with pytest.MonkeyPatch.context() as patch:
-        tuning = tuning_of(tmp_path_factory.mktemp("tuning") / "study", cohort, patch)
+        patch.setattr(tuning_module, "make_search", search_the_grid)
+        tuning = tuning_of(tmp_path_factory.mktemp("tuning") / "study", cohort)
         assert tuning.run(n_processes=2) == {}
     return tuning
 
