@@ -24,11 +24,11 @@ from bnt.cohort import flat, load_cohort, square
 from bnt.cohort._files import write_atomic
 from bnt.connectivity import TangentSpace
 from bnt.models._inputs import Inputs
+from bnt.models.classical import LinearEnsemble
 from bnt.models.classical import _solvers as solvers
-from bnt.models.classical._features import from_series, pack, unpack
-from bnt.models.classical._linear_ensemble import LinearEnsemble
+from bnt.models.classical._features import ShrunkTangent
 from bnt.models.classical._solvers import Centring
-from bnt.models.classical._views import ShrunkTangent
+from bnt.models.classical._subject_matrices import from_series, pack, unpack
 
 DEVELOPMENT = [f"seed{i}" for i in range(20)]
 PENALTIES = (0.1, 0.2, 0.3, 0.5, 1.0)
