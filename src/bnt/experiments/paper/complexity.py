@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +35,7 @@ LAST = 3  # how many of the largest V the exponent is fitted to
 NOTES = """
 One batch of {n} simulated subjects ({volumes} volumes for models of series), forward, backward and Adam, on the CPU
 with {threads} thread{s}; the median processor time of {steps} steps after one to warm up, and the most memory that the
-process took beyond what it held before the model was made. Each model and V is measured in a process of its own. The
+process took beyond what it held before the first model was made. Each model has a process of its own. The
 exponent is the slope of a straight line through log time and log V over the {last} largest V; small V are dominated by
 what does not depend on V, so it is a lower bound of what large V will show.
 
@@ -46,22 +48,24 @@ exponent tells how much of that is seen at these sizes.
 def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Measure every network at every V and return table, Markdown and figure."""
     names = [v.name for v in plan.asked([Variant(m, m) for m in list_models("network")])]
+    plan = replace(plan, sizes=tuple(sorted(plan.sizes)))
     sizes = ", ".join(map(str, plan.sizes))
-    expected = duration(6.0 * len(names) * len(plan.sizes))
     plan.say(
-        f"{len(names)} models at {len(plan.sizes)} numbers of ROIs ({sizes}), one process at a time: about {expected} "
-        "or more. The cohort's own connectomes are not used."
+        f"{len(names)} models at {len(plan.sizes)} numbers of ROIs ({sizes}), one process a model, one at a time: "
+        "seconds to minutes each. The cohort's own connectomes are not used."
     )
     found, missing = [], {}
-    for name in names:
-        for v in plan.sizes:
-            try:
-                one = measure(name, v, plan.threads)
-            except BadInput as error:
-                missing[f"{name}, V = {v}"] = str(error).rstrip(".")
-                plan.say(f"Skipped: {name} at {v} ROIs: {error}")
-                continue
-            found.append({"model": name, "n_rois": v, **one})
+    for i, name in enumerate(names):
+        started = time.monotonic()
+        lines, failure = measure(name, plan.sizes, plan.threads)
+        found += [{"model": name, **line} for line in lines]
+        if failure:
+            v = plan.sizes[len(lines)]
+            missing[f"{name}, V = {v} and more"] = failure.rstrip(".")
+            plan.say(f"Skipped: {name} at {v} ROIs and more: {failure}")
+        if i == 0 and len(names) > 1:
+            left = duration((time.monotonic() - started) * (len(names) - 1))
+            plan.say(f"{name} is measured; {len(names) - 1} more take about {left} if they are alike.")
     if not found:
         raise BadInput(f"Nothing could be measured: {next(iter(missing.values()))}.")
     table = pd.DataFrame(found)
@@ -70,14 +74,14 @@ def make(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     return table, markdown(plan, table) + listed("Not measured:", missing), draw(table)
 
 
-def measure(model: str, n_rois: int, threads: int = 1) -> dict[str, Any]:
-    """Return seconds and peak memory of a training step, measured in a process of its own."""
-    command = [sys.executable, "-m", "bnt.experiments.paper.one_step", model, str(n_rois), str(threads)]
+def measure(model: str, sizes: Sequence[int], threads: int = 1) -> tuple[list[dict[str, Any]], str]:
+    """Return seconds and peak memory of a training step at each V, and why it ended before the last V, if it did."""
+    command = [sys.executable, "-m", "bnt.experiments.paper.one_step", model, str(threads), *map(str, sizes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
-        raise BadInput(last[0])
-    return json.loads(done.stdout)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if len(lines) == len(sizes):
+        return lines, ""
+    return lines, (done.stderr.strip().splitlines()[-1:] or [f"the process ended with code {done.returncode}"])[0]
 
 
 def exponent(part: pd.DataFrame) -> float:
@@ -115,7 +119,7 @@ def markdown(plan: Plan, table: pd.DataFrame) -> str:
 
 @styled
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw time and memory of a step against V, both logarithmic, with slopes of 2 and 3 to compare with."""
+    """Draw time and memory of a step against V, both logarithmic, with slopes of 2 and, for time, 3 to compare with."""
     figure, panels = canvas(width=3.4, height=3.4, columns=2)
     sizes = np.array(sorted(table["n_rois"].unique()), dtype=float)
     for axes, column, words in zip(panels, ("step_seconds", "memory_mb"), ("seconds", "memory (MB)")):
@@ -131,7 +135,7 @@ def draw(table: pd.DataFrame) -> Figure:
                 label=name,
             )
         low = table[column].min() / 2
-        for power in (2, 3):
+        for power in (2, 3) if column == "step_seconds" else (2,):
             axes.plot(sizes, low * (sizes / sizes[0]) ** power, color="#8C8C8C", lw=0.8, ls=":")
             axes.annotate(f"V$^{power}$", (sizes[-1], low * (sizes[-1] / sizes[0]) ** power), fontsize=7)
         axes.set(xscale="log", yscale="log", xlabel="number of ROIs V", ylabel=f"{words} of a training step")

@@ -1,6 +1,7 @@
-"""Time and memory of a training step of one model on simulated connectomes, printed as JSON.
+"""Time and memory of a training step of one model on simulated connectomes, a line of JSON for each V.
 
-``python -m bnt.experiments.paper.one_step MODEL V THREADS``, in a process of its own, so that peaks do not add up.
+``python -m bnt.experiments.paper.one_step MODEL THREADS V ...``, in a process of its own, so that models do not add up.
+V has to rise: the peak of a process never falls.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from bnt.errors import BadInput
 from bnt.experiments.paper.complexity import N_SUBJECTS, N_VOLUMES, STEPS
 
 
-def step_cost(model: str, n_rois: int, threads: int) -> dict[str, float]:
-    """Return the median seconds of a step, and the megabytes that it needed at most."""
+def step_cost(model: str, n_rois: int, threads: int, held: float) -> dict[str, float]:
+    """Return the median seconds of a step, and the megabytes at most beyond those ``held`` before."""
     import torch
 
     from bnt.cohort import Cohort
@@ -37,10 +38,9 @@ def step_cost(model: str, n_rois: int, threads: int) -> dict[str, float]:
     entry = find_entry(model)
     cohort = Cohort(matrices, table, timeseries=series if entry.needs_series else None)
     variant, _ = fitted(cohort, Variant(model, model))
-    before = peak_mb()
     clock = time.process_time if threads == 1 else time.perf_counter
     taken = training_steps(cohort, variant, N_SUBJECTS, at_least=STEPS, clock=clock)
-    return {"step_seconds": float(np.median(taken)), "memory_mb": max(peak_mb() - before, 1.0)}
+    return {"n_rois": n_rois, "step_seconds": float(np.median(taken)), "memory_mb": max(peak_mb() - held, 1.0)}
 
 
 def peak_mb() -> float:
@@ -53,6 +53,10 @@ def peak_mb() -> float:
 
 if __name__ == "__main__":
     try:
-        print(json.dumps(step_cost(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+        import torch  # noqa: F401  (what it holds is no model's)
+
+        held = peak_mb()
+        for size in sorted(map(int, sys.argv[3:])):
+            print(json.dumps(step_cost(sys.argv[1], size, int(sys.argv[2]), held)), flush=True)
     except (BadInput, MemoryError) as error:
         sys.exit(str(error) or "out of memory")
