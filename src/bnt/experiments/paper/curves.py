@@ -140,6 +140,8 @@ def draw(table: pd.DataFrame) -> Figure:
         if i == len(samplings) - 1:
             axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        if part["epoch"].max() == 1:
+            axes.set_xticks([1])
         if j == 0:
             axes.set_ylabel(f"{SAMPLINGS[sampling]}\nAUROC")
     entries = [axes.get_legend_handles_labels() for axes in panels.flat]  # a panel whose curves failed has none
