@@ -47,6 +47,7 @@ def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 TOGETHER = ("explain", "report")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share something expensive in one process, and start those groups first."""
     for item in items:
