@@ -25,6 +25,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory):
+    """What is remembered of own models goes to a temporary folder, not to the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BNT_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_abide() -> Path:
     """The folder with the packed ABIDE data, its splits and baselines."""

@@ -287,3 +287,35 @@ def test_watch_ends_when_the_command_ended_with_failures(study: Path, tmp_path: 
 def test_a_folder_that_is_neither_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 2
     assert "neither a run nor a study" in capsys.readouterr().err
+
+
+def test_only_files_of_the_folder_are_taken_into_a_page(tmp_path):
+    """Neither an absolute path, nor one that goes up, nor a link: a folder does not choose what else to show."""
+    secret, folder = tmp_path / "secret.csv", tmp_path / "run" / "explain"
+    secret.write_text("a secret\n")
+    np.save(tmp_path / "secret.npy", np.full((1, 2, 2), 12345.0))
+    folder.mkdir(parents=True)
+    names = ["absolute", "above", "linked", "array", "good"]
+    for name in names:
+        (folder / f"{name}.png").write_bytes(b"picture")
+    (folder / "linked.csv").symlink_to(secret)
+    (folder / "array.npy").symlink_to(tmp_path / "secret.npy")
+    (folder / "edges.csv").symlink_to(secret)
+    (folder / "stolen.png").symlink_to(secret)
+    (folder / "own.csv").write_text("mine\n")
+    data = {"absolute": str(secret), "above": "../../secret.csv", "good": "own.csv"}
+    figures = [{"file": f"{name}.png", "caption": name, "data": data.get(name)} for name in names]
+    figures += [{"file": name, "caption": "x"} for name in (str(secret), "../../secret.csv", "a" * 5000, "\0")]
+    (folder / "explain.json").write_text(json.dumps({"figures": figures}))
+    found = read_explanation(folder)
+    assert found is not None
+    assert {p.name: p.data for p in found.pictures} == dict.fromkeys(names) | {"good": "mine\n"}
+    assert all(p.png == b"picture" for p in found.pictures)
+    assert found.edges is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "explain").symlink_to(folder)
+    assert read_explanation(tmp_path / "other" / "explain") is None
+    (folder / "explain.json").unlink()
+    (tmp_path / "notes.json").write_text(json.dumps({"summary": "a secret"}))
+    (folder / "explain.json").symlink_to(tmp_path / "notes.json")
+    assert read_explanation(folder).sentences == []

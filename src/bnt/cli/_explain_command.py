@@ -39,6 +39,8 @@ class Options:
     """Permutations of every test."""
     seed: int = 0
     """Seed of permutations and resamples."""
+    model_file: Path | None = None
+    """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
     overwrite: bool = False
     """Replace an existing explanation."""
 
@@ -54,8 +56,8 @@ def run(options: Options) -> None:
 
     if options.sanity == 1 or options.sanity < 0:
         raise BadInput(f"sanity is {options.sanity}: stability compares at least 2 refits.", parameter="sanity")
-    trained = TrainedRun(options.run)
-    also = [TrainedRun(path) for path in options.also]
+    trained = TrainedRun(options.run, model_file=options.model_file)
+    also = [TrainedRun(path, model_file=options.model_file) for path in options.also]
     cohort = load_cohort(options.cohort)
     for one in (trained, *also):
         one.check(cohort)

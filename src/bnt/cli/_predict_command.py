@@ -40,6 +40,8 @@ class Options:
     """What to do with several runs; as for the training cohort without it, where that is still there."""
     min_volumes: int = 20
     """Shortest scan that is taken, where SOURCE is not a cohort."""
+    model_file: Path | None = None
+    """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
     explain: bool = False
     """Name the connections that moved each prediction most."""
     top: int = 5
@@ -60,7 +62,7 @@ def run(options: Options) -> None:
     if options.out is not None and (options.out.is_dir() or not options.out.absolute().parent.is_dir()):
         raise BadInput(f"--out {options.out} is a folder, or its folder does not exist: give a file to write.")
     refuse_study(options.run)
-    trained = TrainedRun(options.run)
+    trained = TrainedRun(options.run, model_file=options.model_file)
     n_top = options.top if options.explain else 0
     if (options.source / "cohort.json").is_file():
         table = subject_table(trained, load_cohort(options.source), n_top)

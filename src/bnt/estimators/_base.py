@@ -27,6 +27,7 @@ from bnt.errors import BadInput
 from bnt.estimators._fitting import check_series, fit_learner, undisturbed
 from bnt.estimators._layout import Layout, labels_of, read_to_fit, read_to_predict
 from bnt.models import find_entry
+from bnt.models._own import remember
 from bnt.training._config import RunConfig
 from bnt.training._describe import data_digest, options_for
 from bnt.training._learner import Learner
@@ -164,6 +165,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             diagonal=layout.diagonal,
             split="internal" if entry.trains_in_epochs else "",
         )
+        remember(config.model, config.source_sha256)
         with undisturbed(self.device, self.threads):
             watch = self._watcher(config.recipe)
             learner, history = fit_learner(config, cohort, y, weights, self.validation_fraction, watch)
@@ -239,7 +241,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         return save_estimator(self, Path(path), overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu") -> Self:
+    def load(cls, path: str | Path, *, device: str = "cpu", model_file: str | Path | None = None) -> Self:
         """Read what :meth:`save` wrote, or a run that ``bnt train`` finished.
 
         Parameters
@@ -247,10 +249,12 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         path : path
         device : str
             Where the networks go.
+        model_file : path, optional
+            The file of a model of one's own. It is run; without it only a file that you trained with here is.
         """
         from bnt.estimators._saving import load_estimator
 
-        return load_estimator(cls, Path(path), device)
+        return load_estimator(cls, Path(path), device, model_file)
 
 
 def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Cohort, np.ndarray, np.ndarray]:

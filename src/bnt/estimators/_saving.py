@@ -52,12 +52,12 @@ def save_estimator(estimator: BrainNetworkEstimator, path: Path, *, overwrite: b
     return path
 
 
-def load_estimator(cls: type, path: Path, device: str) -> Any:
+def load_estimator(cls: type, path: Path, device: str, model_file: str | Path | None = None) -> Any:
     """Make an estimator of this class from a folder of :func:`save_estimator`, or from a finished run."""
     note = _note(path)
     checked_device(device)
     # TOML has no None and no nested tables among our options, JSON has both.
-    run = TrainedRun(path, device=device, options=note.get("options"))
+    run = TrainedRun(path, device=device, options=note.get("options"), model_file=model_file)
     config = run.config
     wanted = "classification" if hasattr(cls, "predict_proba") else "regression"
     if config.task.kind != wanted:
@@ -71,7 +71,8 @@ def load_estimator(cls: type, path: Path, device: str) -> Any:
     }
     if isinstance(parameters.get("recipe"), dict):
         parameters["recipe"] = Recipe(**parameters["recipe"])
-    estimator = cls(**parameters | {"device": device})
+    # The model is the one that was checked: the note may name another file, which fit would run.
+    estimator = cls(**parameters | {"device": device, "model": config.model})
     layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
     estimator._keep(config, layout, run.learner, note.get("history", []))
     estimator.n_features_in_ = layout.n_features

@@ -1,13 +1,17 @@
 """Models of a user's own: ``my_models.py:GCN`` wherever a model's name is asked for.
 
 What takes ``n_rois`` and ``n_classes`` makes a network; anything else makes a scikit-learn estimator. The file is
-run as Python code, once per process; a run records its sha256.
+run as Python code, once per process; a run records its sha256. Whoever names a file has it run; a folder that names
+one, which may come from others, does not (:func:`permitted`).
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import cache, wraps
 from hashlib import sha256
@@ -19,8 +23,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput, in_one_line
-from bnt.models._catalog import Entry, own_parts, own_source, short_name, source_digest
+from bnt.models._catalog import Entry, is_own, own_parts, own_source, short_name, source_digest
 from bnt.models._inputs import Inputs
 from bnt.nn import Network, Output
 
@@ -64,7 +69,7 @@ def own_constructor(name: str) -> Callable[..., Any]:
 def own_object(name: str) -> Any:
     """Run the file, once, and return the class or function that is named."""
     path, attribute = own_parts(name)
-    module = _module(path, sha256(own_source(path)).hexdigest())
+    module = _module(path, own_source(path))
     made = getattr(module, attribute, None)
     if not callable(made):
         there = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
@@ -73,9 +78,9 @@ def own_object(name: str) -> Any:
 
 
 @cache
-def _module(path: Path, digest: str) -> ModuleType:
-    """Run a file as a module of its own; files beside it can be imported by it."""
-    name = f"bnt_own_{path.stem}_{digest[:12]}"
+def _module(path: Path, source: bytes) -> ModuleType:
+    """Run what was read of a file as a module of its own; files beside it can be imported by it."""
+    name = f"bnt_own_{path.stem}_{sha256(source).hexdigest()[:12]}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} is not a Python file.")
@@ -84,11 +89,82 @@ def _module(path: Path, digest: str) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # Not by the loader, which would run a .pyc that lies beside the file.
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     except Exception as error:
         del sys.modules[name]
         raise BadInput(f"{path} cannot be run: {in_one_line(error, besides=__file__)}.") from error
     return module
+
+
+# -- whose code is run ---------------------------------------------------------------------------------
+
+
+def permitted(name: str, digest: str | None, folder: Path, model_file: str | Path | None = None) -> str:
+    """Return the model that a folder names, if its file may be run; nothing is run here.
+
+    Parameters
+    ----------
+    name, digest : str
+        The model and the sha256 of its file, as the folder says: whoever made the folder chose both.
+    folder : path
+    model_file : path, optional
+        The file that the user names; without it, it must be one that they trained with here, outside the folder.
+    """
+    if not is_own(name):
+        if model_file is not None:
+            raise BadInput(f"{folder} holds a model of bnt, {name}, which is in no file of its own.", "model_file")
+        return name
+    if model_file is not None:
+        name = f"{model_file}:{own_parts(name)[1]}"
+        if source_digest(name) != digest:
+            raise BadInput(f"{model_file} is not the file that {folder} was trained with: its sha256 differs.")
+        return name
+    path, _ = own_parts(name)
+    if digest not in _remembered().get(str(path), []) or path.is_relative_to(folder.resolve()):
+        raise BadInput(
+            f"The model of {folder} is code in {path}, which you have not trained with here, so it is not run: read it "
+            "and, if you trust it, give its path as model_file.",
+            "model_file",
+        )
+    if source_digest(name) != digest:
+        raise BadInput(f"{path} has changed since {folder} was trained with it: put the old file back, or train again.")
+    return name
+
+
+def remember(name: str, digest: str | None) -> None:
+    """Keep, outside of any run, that the user trains with a file of their own."""
+    if not is_own(name) or digest is None:
+        return
+    path = str(own_parts(name)[0])
+    if digest in _remembered().get(path, []):
+        return
+    file = _memory()
+    try:
+        with held(file.with_suffix(".lock")):
+            known = _remembered()
+            known[path] = [*known.get(path, []), digest]
+            write_atomic(file, json.dumps(known, indent=2) + "\n")
+    except (BadInput, OSError) as error:
+        warnings.warn(f"{path} is not remembered ({error}): bnt predict will ask for --model-file.", stacklevel=2)
+
+
+def _memory() -> Path:
+    """Return the file of what was trained with, in the user's own folder."""
+    if os.environ.get("BNT_STATE"):
+        return Path(os.environ["BNT_STATE"]).expanduser() / "own_models.json"
+    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "bnt" / "own_models.json"
+
+
+def _remembered() -> dict[str, list[str]]:
+    """Return the sha256 of every file that was trained with, by path; nothing where that cannot be read."""
+    try:
+        found = json.loads(_memory().read_text())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {path: digests for path, digests in found.items() if isinstance(digests, list)}
 
 
 def _makes_network(made: Any) -> bool:

@@ -13,6 +13,7 @@ import pandas as pd
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
+from bnt.models._catalog import is_own
 from bnt.paper._output import open_output
 from bnt.paper._plan import Plan, prepare
 from bnt.paper._printed import show
@@ -187,5 +188,5 @@ def run_grid(
 
 
 def variants_of(folder: Path) -> list[Variant]:
-    """Return the variants of a study on disk, each with the recipe that it was trained by."""
-    return [Variant.from_dict(one) for one in read_study(folder)["variants"]]
+    """Return the variants of a study on disk, each with the recipe that it was trained by; none is a user's own."""
+    return [Variant.from_dict(one) for one in read_study(folder)["variants"] if not is_own(one["model"])]

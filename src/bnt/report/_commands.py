@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from bnt.models._catalog import is_own
 from bnt.splits import Split, read_splits
 from bnt.splits._split import SplitName
 from bnt.splits._table import is_table, splits_text
@@ -29,8 +30,11 @@ def settings(values: dict[str, Any]) -> list[str]:
 
 
 def changed(recipe: dict[str, Any], name: str, model: str) -> dict[str, Any]:
-    """Return the fields to change in a named recipe to get this one; fields it does not have are left out."""
-    base = asdict(find_recipe(name, model)) if name in RECIPES else {}
+    """Return the fields to change in a named recipe to get this one; fields it does not have are left out.
+
+    What a model of the user's own changes is among them: its file, which would say so, is not run for a page.
+    """
+    base = asdict(find_recipe(name, None if is_own(model) else model)) if name in RECIPES else {}
     found = {field: value for field, value in recipe.items() if base.get(field) != value}
     if "epochs" in found and "min_steps" in recipe:  # --change epochs=N alone would set min_steps to 0
         found["min_steps"] = recipe["min_steps"]

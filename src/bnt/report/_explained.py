@@ -86,10 +86,11 @@ def read_explanation(folder: Path) -> Explanation | None:
     Captions of the pictures that ``bnt explain`` draws are known here; ``explain.json`` may hold others as ``figures``
     (a list of ``{"file", "caption", "data"}``), and ``summary`` and ``warnings`` (sentences) beside its findings.
     """
-    if not folder.is_dir():
+    if not folder.is_dir() or not folder.resolve().is_relative_to(folder.parent.resolve()):
         return None
+    file = _inside(folder, "explain.json")
     try:
-        notes = json.loads((folder / "explain.json").read_text())
+        notes = json.loads(file.read_text()) if file is not None else {}
     except (OSError, ValueError):
         notes = {}
     found = Explanation(sentences=_texts(notes.get("summary")) + findings(notes))
@@ -101,7 +102,7 @@ def read_explanation(folder: Path) -> Explanation | None:
             found.left_out += 1
             continue
         taken += len(png)
-        text, more = _data(folder / data if data else (folder / name).with_suffix(".csv"))
+        text, more = _data(folder, str(data or Path(name).with_suffix(".csv")))
         found.pictures.append(Picture(Path(name).stem, png, caption + more, text))
     found.edges = _edges(folder)
     found.signs = signs(notes)
@@ -225,14 +226,24 @@ def _part(notes: dict[str, Any], name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _data(file: Path) -> tuple[str | None, str]:
+def _inside(folder: Path, name: str) -> Path | None:
+    """Return a file of the folder; None where there is none, or where its path or a link leads out of the folder."""
+    file = folder / name
+    try:
+        return file if file.is_file() and file.resolve().is_relative_to(folder.resolve()) else None
+    except (OSError, ValueError):  # no name of a file
+        return None
+
+
+def _data(folder: Path, name: str) -> tuple[str | None, str]:
     """Return a table as CSV text, long ones shortened, and what to add to the caption then."""
-    if not file.is_file() and file.with_suffix(".npy").is_file():
-        layers = np.load(file.with_suffix(".npy"), allow_pickle=False)  # (layers, V, V): the first is drawn
+    file, matrix = _inside(folder, name), _inside(folder, name.removesuffix(".csv") + ".npy")
+    if file is None and matrix is not None:
+        layers = np.load(matrix, allow_pickle=False)  # (layers, V, V): the first is drawn
         buffer = StringIO()
         np.savetxt(buffer, layers[0], fmt="%.4g", delimiter=",")
         return buffer.getvalue(), ""
-    if not file.is_file():
+    if file is None:
         return None, ""
     lines = file.read_text().splitlines(keepends=True)
     if len(lines) <= MOST_ROWS + 1:
@@ -254,14 +265,14 @@ def _figures(notes: dict[str, Any], folder: Path) -> list[tuple[str, str, str | 
         rows.setdefault(f"{stem}.png", (caption, data))
     for file in sorted(folder.glob("*.png")):
         rows.setdefault(file.name, ("", None))
-    inside = [(n, c, d) for n, (c, d) in rows.items() if Path(n).name == n and (folder / n).is_file()]
+    inside = [(n, c, d) for n, (c, d) in rows.items() if Path(n).name == n and _inside(folder, n) is not None]
     return [(n, c or f"{Path(n).stem.replace('_', ' ').capitalize()}.", d) for n, c, d in inside]
 
 
 def _edges(folder: Path) -> pd.DataFrame | None:
     """Return the table of edge attributions as roi_a, roi_b, value, or None."""
-    file = folder / "edges.csv"
-    if not file.is_file():
+    file = _inside(folder, "edges.csv")
+    if file is None:
         return None
     table = pd.read_csv(file)
     if not {"roi_a", "roi_b", "score"} <= set(table.columns):

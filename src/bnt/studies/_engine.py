@@ -19,6 +19,8 @@ from typing import Any
 
 from bnt.cohort._files import forget, holder
 from bnt.errors import BadInput
+from bnt.models._catalog import source_digest
+from bnt.models._own import remember
 from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
 
 Failures = dict[str, str]  # name of a failed job -> its one-sentence reason
@@ -62,6 +64,8 @@ def run_jobs(
         raise BadInput(f"There is no engine {engine!r}: choose {' or '.join(ENGINES)}.", "engine")
     if not jobs:
         return {}
+    for model in sorted({job.variant.model for job in jobs}):
+        remember(model, source_digest(model))  # here, as a worker may be on another machine
     folders = {lock_of(job).parent for job in jobs}
     forget(file for folder in folders for file in folder.glob("*.lock"))
     return run_ray(jobs, address, watch) if engine == "ray" else run_local(jobs, n_processes, watch)

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
+from bnt.models._own import remember
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._card import model_card
@@ -104,6 +105,7 @@ def train_run(
         cohort.check_finite(np.concatenate(split.rows(cohort)))
     if open_folder(folder, config, resume=resume, overwrite=overwrite):
         return load_result(folder)
+    remember(config.model, config.source_sha256)
     with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
         return _train_and_test(cohort, split, config, folder, watch)
 

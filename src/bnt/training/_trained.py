@@ -14,7 +14,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.models._catalog import source_digest
+from bnt.models._own import permitted
 from bnt.splits import Split, read_splits
 from bnt.training._checkpoint import load_tensors
 from bnt.training._config import RunConfig, read_config
@@ -57,6 +57,8 @@ class TrainedRun:
         Where the networks go; by default where they were trained.
     options : dict, optional
         The model's options, where ``config.toml`` cannot hold them.
+    model_file : path, optional
+        The file of a model of one's own. It is run; without it only a file that you trained with here is.
 
     Attributes
     ----------
@@ -74,7 +76,14 @@ class TrainedRun:
     (40, 2)
     """
 
-    def __init__(self, folder: str | Path, *, device: str | None = None, options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        options: dict[str, Any] | None = None,
+        model_file: str | Path | None = None,
+    ) -> None:
         self.folder = Path(folder)
         self.config: RunConfig = read_config(self.folder)
         if device is not None:
@@ -83,30 +92,23 @@ class TrainedRun:
             self.config = replace(self.config, options=options)
         if not (self.folder / "DONE").is_file():
             raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
-        self._check_source()
-        revision = find_entry(self.config.model).revision
+        model = permitted(self.config.model, self.config.source_sha256, self.folder, model_file)
+        self.config = replace(self.config, model=model)
+        entry = find_entry(model)
+        revision = entry.revision
         if self.config.revision != revision:
             raise BadInput(
                 f"{folder} was made by revision {self.config.revision} of {self.config.model}, this bnt has revision "
                 f"{revision}, which gives other numbers: train again, or use the bnt that made it."
             )
         named, _ = load_tensors(self.folder / "weights.safetensors")
-        if not named:
+        if not named or (entry.is_own and not entry.trains_in_epochs):
             raise BadInput(
                 f"{folder} keeps no weights: its scikit-learn estimator could be kept as a pickle only, which bnt "
                 "neither writes nor reads; fit it in Python."
             )
         self.learner = make_learner(self.config)
         self.learner.load(named)
-
-    def _check_source(self) -> None:
-        """Refuse to run a file that is not the one that the run was made with."""
-        wanted = self.config.source_sha256
-        if wanted != source_digest(self.config.model):
-            raise BadInput(
-                f"{self.config.model.rpartition(':')[0]} has changed since {self.folder} was trained with it: put the "
-                "old file back, or train again."
-            )
 
     def check(self, cohort: Cohort) -> None:
         """Refuse a cohort whose numbers are not what the model was trained on."""
