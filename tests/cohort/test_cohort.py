@@ -313,3 +313,15 @@ def test_cohorts_of_version_0_1_open_under_the_names_of_today(cohort, tmp_path):
         (folder / "cohort.json").write_text(json.dumps(manifest | {"kind": old}))
         assert load_cohort(folder).kind == now
     assert load_cohort(folder).select([0]).save(tmp_path / "d").kind == "partial"
+
+
+def test_a_link_in_place_of_the_temporary_file_is_not_written_through(tmp_path):
+    """A folder from elsewhere may hold ``report.html.tmp`` as a link to a file of the user's."""
+    from bnt.cohort._files import write_atomic
+
+    mine = tmp_path / "mine.txt"
+    mine.write_text("kept")
+    (tmp_path / "page.html.tmp").symlink_to(mine)
+    write_atomic(tmp_path / "page.html", "new")
+    assert mine.read_text() == "kept"
+    assert (tmp_path / "page.html").read_text() == "new"

@@ -327,7 +327,8 @@ def test_settings_that_cannot_be_are_refused(protocol, message):
 
 
 @pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(bnt.splits.__path__)])
-def test_the_examples_in_docstrings_run(module):
+def test_the_examples_in_docstrings_run(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some of them write a table
     assert doctest.testmod(importlib.import_module(f"bnt.splits.{module}")).failed == 0
 
 

@@ -31,16 +31,23 @@ def sync_file(path: Path) -> None:
         os.fsync(handle.fileno())
 
 
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 def write_atomic(path: str | Path, content: bytes | str) -> None:
     """Replace ``path`` by ``content``: temporary name, fsync, rename.
 
     The name of the temporary file is the target's with ``.tmp`` added, so that a file left
-    by a kill is overwritten by the next write instead of piling up.
+    by a kill is overwritten by the next write instead of piling up. A link of that name, which a folder
+    from elsewhere may hold, is removed and never written through.
     """
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
     data = content.encode() if isinstance(content, str) else content
-    with open(temporary, "wb") as handle:
+    if temporary.is_symlink():
+        temporary.unlink()
+    with open(temporary, "wb", opener=_without_links) as handle:
         handle.write(data)
         handle.flush()
         os.fsync(handle.fileno())
