@@ -177,6 +177,16 @@ def test_leave_one_site_out_says_how_many_splits_it_has(cohort):
     assert split_notices(cohort, "random", splits, n_splits=2) == []
 
 
+def test_splits_of_a_protocol_can_be_chosen_by_name(cohort):
+    every = named_splits(cohort, "diagnosis", "site-stratified", n_splits=3)
+    assert named_splits(cohort, "diagnosis", "paper", n_splits=1, names=["split2", "split0"]) == [every[2], every[0]]
+    sites = named_splits(cohort, "diagnosis", "loso")
+    assert named_splits(cohort, "diagnosis", "loso", names=[sites[1].short]) == [sites[1]]
+    for name, word in (("random", "seed1"), ("kfold", "split"), ("loso", "nowhere")):
+        with pytest.raises(BadInput, match=word):
+            named_splits(cohort, "diagnosis", name, names=[word])
+
+
 # -- classes that a part lacks ----------------------------------------------------------------------
 
 ILL = cohort_of(["a"] * 8, [0] * 8, ill=[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0])

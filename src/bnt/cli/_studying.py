@@ -20,7 +20,8 @@ class Splits(Splitting):
     splits: int = 5
     """Number of splits of the protocol; of a table, its first columns. Leave-one-site-out always has one per site."""
     split_names: tuple[str, ...] = ()
-    """Columns of a table of splits to use, for example seed100 seed101."""
+    """Splits to use in place of the first ones: columns of a table (seed100 seed101), split7 of a protocol, sites to
+    leave out."""
 
 
 def make_splits(options: Splits, cohort: Cohort, label: str) -> list[Split]:

@@ -105,7 +105,8 @@ def named_splits(
     n_splits : int or None
         How many; None for as many as the protocol has by its settings. Leave-one-site-out always gives all sites.
     names : sequence of str
-        Columns of a table; the first ``n_splits`` without it.
+        Which splits: columns of a table, ``split3`` of a protocol, sites to leave out; the first ``n_splits`` without
+        it.
     seed : int
         Seed of the protocol.
     **settings
@@ -125,6 +126,8 @@ def named_splits(
     if key not in PROTOCOLS:
         protocol(name)  # says what is wrong with a name that is neither a protocol nor a file
         return read_splits(name, cohort, list(names) or split_names(name)[:n_splits])
+    if names and key != "leave-one-site-out":
+        n_splits = 1 + max(_split_number(name, word) for word in names)
     allowed = {field.name: field.default for field in fields(PROTOCOLS[key])}
     if n_splits is not None and "n_splits" in allowed:
         settings.setdefault("n_splits", n_splits)
@@ -136,7 +139,20 @@ def named_splits(
     else:
         parts = list(islice(found, n_splits))
         short = [f"split{k}" for k in range(len(parts))]
-    return [Split.of(cohort, rows, str(SplitName(key, seed, word)), key) for word, rows in zip(short, parts)]
+    made = {word: Split.of(cohort, rows, str(SplitName(key, seed, word)), key) for word, rows in zip(short, parts)}
+    absent = next((word for word in names if word not in made), None)
+    if absent is not None:
+        raise BadInput(f"Protocol {name!r} has no split {absent!r}: choose from {', '.join(short)}.", "split_names")
+    return [made[word] for word in names] if names else list(made.values())
+
+
+def _split_number(protocol: str, word: str) -> int:
+    """Return the number of ``split7``."""
+    if not (word.startswith("split") and word[5:].isdigit()):
+        raise BadInput(
+            f"Protocol {protocol!r} has no split {word!r}: they are called split0, split1, ...", "split_names"
+        )
+    return int(word[5:])
 
 
 def choose_split(
@@ -199,7 +215,7 @@ def split_notices(
         Columns that were asked for in their place.
     """
     key = canonical(name)
-    if key == "leave-one-site-out" and n_splits != len(splits):
+    if key == "leave-one-site-out" and not names and n_splits != len(splits):
         return [f"leave-one-site-out has one split per site: {len(splits)} splits, not {n_splits}."]
     if key in PROTOCOLS:
         return []
