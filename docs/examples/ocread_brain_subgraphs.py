@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch import Tensor
 
 import bnt
-from bnt.cohort._brain_networks import Networks
+from bnt.cohort._triangle import Networks
 from bnt.nn import OCRead, edge_subgraphs, node_subgraphs
 
 

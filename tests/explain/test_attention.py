@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnt.cohort._brain_networks import Networks
+from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import MeanAttention, attention_by_network, mean_attention, network_enrichment
 

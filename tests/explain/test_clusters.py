@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bnt.cohort._brain_networks import Networks
+from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
 from bnt.explain._clusters import (
     agreement,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bnt.cohort._brain_networks import UNASSIGNED, Networks
+from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.paper import _attention_figure as attention_figure
 from bnt.paper import _cluster_figures as cluster_figures
 from bnt.paper import _cost as cost

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bnt.cohort._brain_networks import Networks
+from bnt.cohort._triangle import Networks
 from bnt.paper import _printed as printed
 from bnt.paper._attention_figure import own_and_other
 from bnt.paper._cost import count_all, printed_count

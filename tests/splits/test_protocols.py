@@ -191,9 +191,10 @@ def test_released_splitter_draws_the_authors_subjects(abide, seed, fraction):
     assert [tuple(set(part) for part in parts) for parts in found] == expected
 
 
-def test_released_splitter_without_strata_trains_on_others_in_every_repeat(abide):
+def test_released_splitter_without_strata_trains_on_others_in_every_repeat_and_swaps_nothing(abide):
+    # docs/facts.md, Splits: without strata the authors' code draws the parts it names, validation the smaller.
     splits = list(ReleasedSplit(n_splits=3, stratify=False).split(abide, "diagnosis"))
-    assert {tuple(len(p) for p in parts) for parts in splits} == {(706, 203, 100)}
+    assert {tuple(len(p) for p in parts) for parts in splits} == {(706, 100, 203)}
     assert len({train.tobytes() for train, _, _ in splits}) == 3
     other = next(ReleasedSplit(seed=1, stratify=False).split(abide, "diagnosis"))
     assert not np.array_equal(other[0], splits[0][0])
@@ -208,8 +209,15 @@ def test_released_sizes_are_truncated_as_the_authors_truncate(n):
     assert len(train) + len(val) + len(test) == n
 
 
+@pytest.mark.parametrize(("stratify", "family"), [(True, 4), (False, 6)])
+def test_a_released_split_has_no_empty_part(stratify, family):
+    cohort = cohort_of(["a", "b"] * 6, [0, 0, 1, 1] * 3, groups=[i // family for i in range(12)])
+    with pytest.raises(BadInput, match="too large for the released splitter"):
+        list(ReleasedSplit(n_splits=20, stratify=stratify).split(cohort, "diagnosis"))
+
+
 def test_exchanged_subjects_take_each_others_places():
-    from bnt.splits._released import brought_together
+    from bnt.splits._strata import brought_together
 
     units = np.array([0, 1, 2, 3, 1, 5, 6, 7])  # subjects 1 and 4 are of one family
     one, two = brought_together(

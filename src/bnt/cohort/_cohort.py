@@ -12,6 +12,7 @@ import pandas as pd
 
 from bnt.cohort._store import (
     COUNTS,
+    DESCRIBED,
     REQUIRED,
     CohortWriter,
     Series,
@@ -168,9 +169,7 @@ class Cohort:
     @property
     def timeseries(self) -> Series | None:
         """One (volumes, V) array per subject, or None where the source has no series."""
-        if self._series is None or self._rows is None:
-            return self._series
-        return self._series.select(self._rows)
+        return self._series if self._series is None or self._rows is None else self._series.select(self._rows)
 
     @property
     def participants(self) -> pd.DataFrame:
@@ -316,16 +315,7 @@ class Cohort:
             for start in range(0, len(self), 256):
                 rows = np.arange(start, min(start + 256, len(self)))
                 writer.append(self.edges(rows), None if series is None else [series[i] for i in rows])
-            writer.finish(
-                self.participants,
-                self.rois,
-                kind=self.kind,
-                diagonal=self.diagonal,
-                atlas=self.atlas,
-                source=self.source,
-                levels=self.levels,
-                findings=self.findings,
-            )
+            writer.finish(self.participants, self.rois, **{name: getattr(self, name) for name in DESCRIBED})
         return load_cohort(path)
 
     def __repr__(self) -> str:
@@ -377,14 +367,9 @@ def load_cohort(path: str | Path) -> Cohort:
         participants,
         rois,
         timeseries=series,
-        kind=manifest["kind"],
-        diagonal=manifest["diagonal"],
-        atlas=manifest["atlas"],
-        source=manifest["source"],
-        levels=manifest["levels"],
-        findings=manifest["findings"],
         path=path,
         scans=participants["scan"].tolist(),
+        **{name: manifest[name] for name in DESCRIBED},
     )
 
 
@@ -397,8 +382,7 @@ class CohortInMemory(AbstractContextManager["CohortInMemory"]):
         self._series: list[np.ndarray] = []
         self._scans: list[str] = []
 
-    def __exit__(self, *_: object) -> None:
-        return None
+    def __exit__(self, *_: object) -> None: ...
 
     def append(
         self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None, scans: Sequence[str] | None = None

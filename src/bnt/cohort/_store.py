@@ -27,6 +27,7 @@ _HEADER = 128  # bytes: one alignment unit of the .npy format, enough for any sh
 
 REQUIRED = ("participant_id", "site", "n_volumes", "group", "scan")
 COUNTS = ("n_missing_rois", "sub_id")  # facts about the scan: never offered as something to predict
+DESCRIBED = ("kind", "diagonal", "atlas", "source", "levels", "findings")  # of a cohort and of its manifest
 ROI_COLUMNS = ("roi", "label", "x", "y", "z", "network")
 KIND_ALIASES = {"correlation": "pearson", "paper": "pearson", "released": "shrunk-z"}  # the last two: bnt 0.1.0
 

@@ -7,6 +7,5 @@ __all__ = [
     "kind_of",
 ]
 
-from ._estimate import connectomes
-from ._kinds import KINDS, Kind, kind_of
+from ._estimate import KINDS, Kind, connectomes, kind_of
 from ._tangent import TangentSpace, covariances

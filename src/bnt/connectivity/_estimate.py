@@ -1,4 +1,4 @@
-"""Connectomes from time series: batched correlation, shrunk correlation and partial correlation.
+"""The kinds of connectome by name, and how they are computed from time series, in batches.
 
 The shrinkage is that of Ledoit and Wolf (2004), "A well-conditioned estimator for large-dimensional
 covariance matrices", in the form scikit-learn's ``LedoitWolf`` computes.
@@ -7,12 +7,13 @@ covariance matrices", in the form scikit-learn's ``LedoitWolf`` computes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from bnt.cohort._store import canonical_kind
 from bnt.cohort._triangle import endpoints, n_edges
-from bnt.connectivity._kinds import Kind, kind_of
 from bnt.errors import BadInput
 
 SMALL_BLOCK = 50  # below this a triangular solve beats further halving
@@ -21,6 +22,70 @@ SUBJECTS_AT_ONCE = 16  # the matrices of a batch at V = 200 stay in the cache: f
 # An ROI whose spread is below this share of the subject's largest value holds rounding noise only, such
 # as a constant that went through a filter.
 NO_VARIATION = 1e-10
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of connectome.
+
+    Parameters
+    ----------
+    name : str
+    diagonal : float
+        What stands on the diagonal of its square matrices.
+    shrunk : bool
+        Whether the covariance is shrunk (Ledoit and Wolf 2004).
+    fisher : bool
+        Whether ``arctanh`` is taken of the correlations.
+    partial : bool
+        Whether the correlations are partial ones.
+    description : str
+
+    Examples
+    --------
+    >>> from bnt.connectivity import KINDS
+    >>> KINDS["pearson"].diagonal
+    1.0
+    """
+
+    name: str
+    diagonal: float
+    shrunk: bool
+    fisher: bool
+    partial: bool
+    description: str
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("pearson", 1.0, False, False, False, "Pearson correlation, unit diagonal"),
+        Kind("shrunk-z", 0.0, True, True, False, "Ledoit-Wolf correlation, arctanh, zero diagonal"),
+        Kind("fisher-z", 0.0, False, True, False, "arctanh of Pearson correlation, zero diagonal"),
+        Kind("ledoit-wolf", 1.0, True, False, False, "Ledoit-Wolf correlation, unit diagonal"),
+        Kind("partial", 1.0, True, False, True, "partial correlation of the Ledoit-Wolf covariance, unit diagonal"),
+    )
+}
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind with this name or alias, or say which there are.
+
+    Parameters
+    ----------
+    name : str
+        For example ``"pearson"`` or ``"partial"``; the names of bnt 0.1.0, ``paper`` and ``released``, are read too.
+
+    Examples
+    --------
+    >>> from bnt.connectivity import kind_of
+    >>> kind_of("paper").name  # the name of version 0.1.0
+    'pearson'
+    """
+    kind = KINDS.get(canonical_kind(str(name)))
+    if kind is None:
+        raise BadInput(f"kind is {str(name)!r}: choose one of {', '.join(KINDS)}.", "kind")
+    return kind
 
 
 def connectomes(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._brain_networks import Networks
+from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
 from bnt.explain._opening import BATCH, FittedRun, outputs
 

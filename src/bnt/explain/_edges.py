@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from bnt._progress import track
 from bnt.cohort import Cohort
-from bnt.cohort._brain_networks import Networks
-from bnt.cohort._triangle import endpoints, square_tensor
+from bnt.cohort._triangle import Networks, endpoints, square_tensor
 from bnt.errors import BadInput
 from bnt.explain._opening import PATTERNS_INSTEAD, FittedRun, is_network, margin_of, margins
 from bnt.explain._patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnt.cohort import Cohort
-from bnt.cohort._brain_networks import Networks
-from bnt.cohort._triangle import flat
+from bnt.cohort._triangle import Networks, flat
 from bnt.errors import BadInput
 from bnt.explain._edges import edge_map
 from bnt.explain._opening import Fitted

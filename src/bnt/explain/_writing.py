@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort, square
-from bnt.cohort._brain_networks import UNASSIGNED, Networks
+from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import attention_by_network, mean_attention, network_enrichment
 from bnt.explain._clusters import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._brain_networks import UNASSIGNED, Networks
+from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import mean_attention
 from bnt.explain._opening import part_rows

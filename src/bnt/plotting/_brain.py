@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._brain_networks import Networks
+from bnt.cohort._triangle import Networks
 from bnt.plotting._style import signed_colours, styled
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._brain_networks import Networks
-from bnt.cohort._triangle import square
+from bnt.cohort._triangle import Networks, square
 from bnt.plotting._style import COLOURS, REFERENCE_LINE, SEQUENTIAL, canvas, signed_colours, styled
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.splits import Split
-from bnt.splits._shuffle import thinned
-from bnt.splits._strata import classes_of, strata_of, units_of
+from bnt.splits._strata import classes_of, strata_of, thinned, units_of
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
 from bnt.studies._job import REPEAT, Job, Variant, configure
