@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bnt.bench._settings import BenchSettings
-from bnt.cli._bench_command import Options, run
+from bnt.bench import BenchSettings
 from bnt.cli._main import main
+from bnt.cli._model_commands import Bench
 
 
 def test_connectivity_benchmark_agrees_with_nilearn_in_the_same_run(tmp_path, capsys):
     table = tmp_path / "bench.csv"
-    run(Options("connectivity", BenchSettings(subjects=4, rois=10, repeats=1), csv=table))
+    Bench("connectivity", BenchSettings(subjects=4, rois=10, repeats=1), csv=table).run()
     rows = list(csv.DictReader(table.open()))
     assert [row["kind"] for row in rows] == ["ledoit-wolf", "pearson", "partial", "tangent"]
     assert all(float(row["largest difference"]) < 1e-4 for row in rows)
@@ -30,7 +30,7 @@ def test_data_benchmark_measures_both_stores_and_leaves_nothing_behind(tmp_path,
     table = tmp_path / "bench.csv"
     place = tmp_path / "place"
     place.mkdir()
-    run(Options("data", BenchSettings(subjects=70, rois=12, repeats=1, folder=place), csv=table))
+    Bench("data", BenchSettings(subjects=70, rois=12, repeats=1, folder=place), csv=table).run()
     rows = {row["store"]: row for row in csv.DictReader(table.open())}
     # float16 has 11 significant bits: values below 1 are rounded by at most 2^-12.
     assert 0 < float(rows["float16"]["rounding error"]) <= 2**-12

@@ -84,12 +84,12 @@ def test_unknown_option_has_exit_code_2(capsys):
 
 
 def test_interruption_has_exit_code_130(monkeypatch, capsys):
-    from bnt.cli import _models_command as models_command
+    from bnt.cli._model_commands import Models
 
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(models_command, "run", interrupted)
+    monkeypatch.setattr(Models, "run", interrupted)
     assert main(["models"]) == 130
 
 

@@ -13,7 +13,7 @@ from bnt.cli._main import main
 from bnt.cohort import square
 from bnt.cohort._triangle import Networks
 from bnt.explain._stability import planted_edges, planted_pairs
-from bnt.plotting import _matrices as figures
+from bnt.plotting import _brain as figures
 from bnt.plotting._brain import glass_brain
 
 

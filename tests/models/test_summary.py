@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bnt.cli._models_command import write_summary
+from bnt.cli._model_commands import write_summary
 from bnt.models import list_models
 
 SUMMARY = Path(__file__).resolve().parents[2] / "results" / "models.csv"

@@ -17,7 +17,7 @@ from bnt.paper import _grid as grid
 from bnt.paper import _table1 as table1
 from bnt.paper._output import circumstances, skipped, training
 from bnt.paper._plan import Plan
-from bnt.studies import _step_time as step_time
+from bnt.studies import _job as step_time
 from bnt.studies._study import Study
 from bnt.studies._wording import p_words
 from bnt.training._recipe import Recipe, find_recipe

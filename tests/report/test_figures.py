@@ -58,7 +58,7 @@ def test_a_figure_is_a_vector_pdf_with_letters_of_a_paper(name: str, tmp_path: P
 
 
 def test_dollars_in_names_are_dollars():
-    from bnt.plotting._matrices import network_matrix
+    from bnt.plotting._brain import network_matrix
 
     name = r"$5 and $\frac$"
     sites = SITES.assign(site=[name, "B"])

@@ -12,14 +12,13 @@ import pandas as pd
 import pytest
 from small_studies import tiny
 
-from bnt.cli import _tune_command as tune_command
 from bnt.cli._main import main
 from bnt.cli._options import Machine
-from bnt.cli._tune_command import parse_grid
+from bnt.cli._study_commands import Tune, how_long, parse_grid
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models, model_options
 from bnt.splits import check_split, named_splits, read_splits
-from bnt.studies import _step_time as estimate
+from bnt.studies import _job as estimate
 from bnt.studies import _tuning as tuning_module
 from bnt.studies._grids import (
     FREE_RANGES,
@@ -401,8 +400,8 @@ def test_sans_grid_has_the_papers_epochs_for_all_that_is_compared(cohort_folder,
 def test_how_long_a_search_takes_is_said_before_it_starts(make_tuning, monkeypatch):
     monkeypatch.setattr(estimate, "step_seconds", lambda *_, **__: 10.0)
     tuning = make_tuning()
-    options = tune_command.Options(cohort=Path("."), out=tuning.folder, machine=Machine(jobs=2))
-    said = tune_command.how_long(tuning, options)
+    options = Tune(cohort=Path("."), out=tuning.folder, machine=Machine(jobs=2))
+    said = how_long(tuning, options)
     trial, final = (
         estimate.most_steps(tuning.base.recipe, len(study.splits[0].train)) for study in (tuning.inner, tuning.study)
     )

@@ -1,1 +1,54 @@
-"""Measurements of speed and memory on this machine."""
+"""Measurements of speed and memory on this machine: one module each; what they share is here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bnt.errors import BadInput
+
+BENCHMARKS = ("data", "connectivity", "train", "models")
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """Settings of the benchmarks; each reads those that concern it."""
+
+    cohort: Path | None = None
+    """A cohort with time series to measure on; by default one is simulated."""
+    subjects: int | None = None
+    """Number of subjects; each benchmark has its own default (data: 7901)."""
+    rois: int | None = None
+    """Number of ROIs; each benchmark has its own default (data: 360)."""
+    models: tuple[str, ...] = ()
+    """Models to measure (models); by default all networks."""
+    threads: int = 1
+    """CPU threads, the same for all sides."""
+    repeats: int = 3
+    """How often each side is timed, in turns; the best counts."""
+    folder: Path | None = None
+    """Folder for temporary files; by default the system's."""
+
+
+def run_benchmark(name: str, settings: BenchSettings) -> list[dict[str, Any]]:
+    """Run one benchmark and return its table, one dictionary per row."""
+    if name not in BENCHMARKS:
+        raise BadInput(f"Unknown benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}.")
+    return import_module(f"bnt.bench._{name}").run(settings)
+
+
+def peak_memory() -> float:
+    """Return the largest resident memory of this process so far, in MB.
+
+    Linux keeps it per process; ``ru_maxrss`` would include what the parent held when it started this process.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    import resource
+
+    unit = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

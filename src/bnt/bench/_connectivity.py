@@ -13,7 +13,7 @@ from nilearn.connectome import ConnectivityMeasure
 from sklearn.covariance import EmpiricalCovariance
 from threadpoolctl import threadpool_limits
 
-from bnt.bench._settings import BenchSettings
+from bnt.bench import BenchSettings
 from bnt.cohort import load_cohort
 from bnt.connectivity import TangentSpace, connectomes, covariances
 from bnt.errors import BadInput

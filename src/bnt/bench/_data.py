@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from bnt._progress import say
-from bnt.bench._settings import BenchSettings, peak_memory
+from bnt.bench import BenchSettings, peak_memory
 from bnt.cohort import CohortWriter, flat, load_cohort
 from bnt.errors import BadInput
 

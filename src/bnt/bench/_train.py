@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bnt.bench._settings import BenchSettings, peak_memory
+from bnt.bench import BenchSettings, peak_memory
 from bnt.cohort import Cohort, CohortWriter, load_cohort
 from bnt.cohort._triangle import n_edges
 from bnt.models import create_model

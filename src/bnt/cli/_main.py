@@ -4,41 +4,56 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from bnt.errors import BadInput
 
+
+class Command(NamedTuple):
+    """One row of the table of commands."""
+
+    options: str
+    """Module and class: a dataclass of options, whose docstring is the help and whose ``run`` does the work."""
+    summary: str
+    """The line of ``bnt --help``."""
+    interrupted: str = "no partial file is left"
+    """What to say after Ctrl-C."""
+
+
+_REPEAT = "repeat the command to resume"
+# To add a command, write its dataclass with `run` and add one row. `bnt --help` reads this table and imports no
+# command; `run` imports what is slow itself, so that the help of a command is fast too.
 COMMANDS = {
-    "simulate": "make a multi-site cohort with planted modules, site shifts and a known class effect",
-    "fetch": "make a cohort from a public data set (ABIDE), through nilearn",
-    "import": "make a cohort from XCP-D or C-PAC derivatives, CIFTI files or tables",
-    "info": "check a cohort before training: classes, sites, motion, duplicates",
-    "select": "make a cohort of some subjects of another",
-    "split": "make, check and save splits as a table of subjects",
-    "train": "train one model, select on validation, test once",
-    "compare": "compare models on the same splits, with statistics",
-    "tune": "search a model's settings inside the training part",
-    "reproduce": "make a table or figure of the paper, the printed numbers beside ours",
-    "predict": "predict new subjects with a finished run",
-    "explain": "explain a run: attention by network, cluster assignments, edge attributions",
-    "report": "write one self-contained HTML page about a run or a study",
-    "models": "list models, or show the options of one",
-    "theory": "check the paper's theorems",
-    "bench": "measure speed and memory here: data, connectivity, train, models",
-}
-
-DATA_COMMANDS = ("simulate", "fetch", "import", "info", "select")  # they share one module
-
-_RESUME = {
-    "train": "repeat the command with --resume to continue from the last finished epoch",
-    "compare": "repeat the command to resume",
-    "tune": "repeat the command to resume",
-    "reproduce": "repeat the command to resume",
+    "simulate": Command(
+        "_data_commands.Simulate", "make a multi-site cohort with planted modules, site shifts and a known class effect"
+    ),
+    "fetch": Command("_data_commands.Fetch", "make a cohort from a public data set (ABIDE), through nilearn"),
+    "import": Command("_data_commands.Import", "make a cohort from XCP-D or C-PAC derivatives, CIFTI files or tables"),
+    "info": Command("_data_commands.Info", "check a cohort before training: classes, sites, motion, duplicates"),
+    "select": Command("_data_commands.Select", "make a cohort of some subjects of another"),
+    "split": Command("_training_commands.Split", "make, check and save splits as a table of subjects"),
+    "train": Command(
+        "_training_commands.Train",
+        "train one model, select on validation, test once",
+        "repeat the command with --resume to continue from the last finished epoch",
+    ),
+    "compare": Command("_study_commands.Compare", "compare models on the same splits, with statistics", _REPEAT),
+    "tune": Command("_study_commands.Tune", "search a model's settings inside the training part", _REPEAT),
+    "reproduce": Command(
+        "_paper_commands.Reproduce", "make a table or figure of the paper, the printed numbers beside ours", _REPEAT
+    ),
+    "predict": Command("_result_commands.Predict", "predict new subjects with a finished run"),
+    "explain": Command(
+        "_result_commands.Explain", "explain a run: attention by network, cluster assignments, edge attributions"
+    ),
+    "report": Command("_result_commands.Report", "write one self-contained HTML page about a run or a study"),
+    "models": Command("_model_commands.Models", "list models, or show the options of one"),
+    "theory": Command("_paper_commands.Theory", "check the paper's theorems"),
+    "bench": Command("_model_commands.Bench", "measure speed and memory here: data, connectivity, train, models"),
 }
 
 _HELP_FOOT = """
@@ -50,7 +65,7 @@ Each command has its own --help. Start with:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    rows = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
     return f"usage: bnt COMMAND ...\n\nBrain networks to predictions.\n\n{rows}\n{_HELP_FOOT}"
 
 
@@ -95,13 +110,10 @@ def with_flag(error: BadInput, options: type) -> str:
     return f"{sentence.rstrip('.')} ({flag})."
 
 
-def find_command(name: str) -> tuple[type, str | None, Callable[[Any], int | None]]:
-    """Return the options of a command, the text of its help, and what runs it."""
-    if name in DATA_COMMANDS:
-        options = getattr(import_module("bnt.cli._data_commands"), name.capitalize())
-        return options, getdoc(options), options.run
-    module = import_module(f"bnt.cli._{name}_command")
-    return module.Options, module.__doc__, lambda options: module.run(options)
+def find_command(name: str) -> type:
+    """Import and return the options of a command."""
+    module, _, options = COMMANDS[name].options.partition(".")
+    return getattr(import_module(f"bnt.cli.{module}"), options)
 
 
 def run_command(name: str, rest: list[str]) -> int:
@@ -111,14 +123,14 @@ def run_command(name: str, rest: list[str]) -> int:
 
     remember([name, *rest])
     warnings.formatwarning = _sentence
-    options, description, run = find_command(name)
+    options = find_command(name)
     try:
-        return int(run(parse(options, name, description, rest)) or 0)
+        return int(parse(options, name, getdoc(options), rest).run() or 0)
     except BadInput as error:
         print(f"bnt {name}: {with_flag(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"bnt {name}: interrupted; {_RESUME.get(name, 'no partial file is left')}.", file=sys.stderr)
+        print(f"bnt {name}: interrupted; {COMMANDS[name].interrupted}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         sys.stderr.close()

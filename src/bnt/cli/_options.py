@@ -1,15 +1,20 @@
-"""Groups of options that several commands share, each written once."""
+"""Groups of options that several commands share, and what commands do with them."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bnt.cli._parsing import parse_settings
+from bnt.cli._parsing import parse_settings, typed
 from bnt.errors import BadInput
+
+if TYPE_CHECKING:
+    from bnt.cohort import Cohort
+    from bnt.splits import Split
+    from bnt.studies import Study, Tuning
 
 Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")]
 
@@ -47,10 +52,20 @@ class Splitting:
     """Who is trained on, selected on and tested on."""
 
     protocol: str = "site-stratified"
-    """Protocol of the splits: site-stratified (also named paper), random, kfold, leave-one-site-out, released, or a
-    table of splits."""
+    """Protocol of the splits: site-stratified, random, kfold, leave-one-site-out, released, or a table of splits."""
     split_seed: int = 0
     """Seed of the splits (not for a table)."""
+
+
+@dataclass(frozen=True)
+class Splits(Splitting):
+    """Who is trained on, selected on and tested on, several times."""
+
+    splits: int = 5
+    """Number of splits of the protocol; of a table, its first columns. Leave-one-site-out always has one per site."""
+    split_names: tuple[str, ...] = ()
+    """Splits to use in place of the first ones: columns of a table (seed100 seed101), split7 of a protocol, sites to
+    leave out."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +88,43 @@ class Machine:
         if self.jobs < 0 or self.threads < 1:
             raise BadInput(f"--jobs is {self.jobs} and --threads is {self.threads}: give at least 0 and at least 1.")
         return self.jobs or max(1, len(os.sched_getaffinity(0)) // self.threads)
+
+
+def make_splits(options: Splits, cohort: Cohort, label: str) -> list[Split]:
+    """Return the splits that the options ask for; say where they are fewer, or leave subjects out."""
+    from bnt._progress import say
+    from bnt.splits import named_splits
+    from bnt.splits._protocols import split_notices
+
+    asked: dict[str, Any] = {"n_splits": options.splits, "names": options.split_names}
+    found = named_splits(cohort, label, options.protocol, seed=options.split_seed, **asked)
+    for sentence in split_notices(cohort, options.protocol, found, **asked):
+        say(sentence)
+    return found
+
+
+def study_settings(target: Target, splitting: Splitting, machine: Machine) -> dict[str, Any]:
+    """Return the settings of a :class:`~bnt.studies.Study` that the shared options give."""
+    return {
+        "task": target.task,
+        "positive": target.positive,
+        "protocol": splitting.protocol,
+        "threads": machine.threads,
+        "device": machine.device,
+        "command": typed(),
+    }
+
+
+def carry_out(study: Study | Tuning, machine: Machine) -> dict[str, str]:
+    """Run what is not done yet, with a board that shows it; return why runs failed."""
+    from bnt.cli._board import Board
+
+    with Board() as board:
+        return study.run(engine=machine.engine, n_processes=machine.processes(), address=machine.address, watch=board)
+
+
+def print_failures(failures: dict[str, str]) -> int:
+    """Print why runs failed; return the exit code."""
+    for name, reason in failures.items():
+        print(f"failed: {name}: {reason}")
+    return 1 if failures else 0

@@ -28,7 +28,7 @@ from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
 from bnt.explain._opening import is_network, part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
-from bnt.plotting import _matrices as figures
+from bnt.plotting import _brain as figures
 from bnt.plotting._brain import coordinates, glass_brain
 from bnt.plotting._style import save_figure
 from bnt.training._trained import TrainedRun

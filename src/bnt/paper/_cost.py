@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.bench._settings import peak_memory
+from bnt.bench import peak_memory
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import count_parameters, find_entry, list_models
@@ -25,8 +25,7 @@ from bnt.paper._output import about, beside, beside_figure, changed_to_fit, list
 from bnt.paper._plan import Plan, fitted, prepare
 from bnt.paper._printed import NOTHING, PARAMETERS, RUNTIME, show
 from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, styled
-from bnt.studies._job import Variant
-from bnt.studies._step_time import BEYOND_STEPS, step_seconds
+from bnt.studies._job import BEYOND_STEPS, Variant, step_seconds
 from bnt.studies._wording import duration
 
 if TYPE_CHECKING:

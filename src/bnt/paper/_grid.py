@@ -18,9 +18,8 @@ from bnt.paper._output import open_output
 from bnt.paper._plan import Plan, prepare
 from bnt.paper._printed import show
 from bnt.splits import Split
-from bnt.studies._job import Variant
+from bnt.studies._job import BEYOND_STEPS, Variant, epochs_in_words, most_epochs, most_steps, step_seconds
 from bnt.studies._results import read_study, run_table, write_tables
-from bnt.studies._step_time import BEYOND_STEPS, epochs_in_words, most_epochs, most_steps, step_seconds
 from bnt.studies._study import Study
 from bnt.studies._wording import duration
 

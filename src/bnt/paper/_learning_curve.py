@@ -17,7 +17,6 @@ from bnt.paper._plan import Plan
 from bnt.paper._printed import show
 from bnt.plotting._style import canvas, styled
 from bnt.splits import Split, named_splits
-from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant
 from bnt.studies._statistics import summarise
 from bnt.studies._wording import percent
@@ -35,17 +34,21 @@ def share_name(fraction: float) -> str:
 
 def thinned_splits(plan: Plan) -> list[Split]:
     """Return the plan's splits with each share of their training part; validation and test stay as they are."""
-    key = canonical(plan.protocol)
-    if key not in ("site-stratified", "random", "released"):
+    if plan.protocol not in ("site-stratified", "random", "released"):
         raise BadInput(
-            f"The learning curve draws smaller training parts itself: protocol must be paper, random or released, not "
-            f"{plan.protocol}.",
+            f"The learning curve draws smaller training parts itself: protocol must be site-stratified, random or "
+            f"released, not {plan.protocol}.",
             parameter="protocol",
         )
     found = []
     for fraction in plan.fractions:
         splits = named_splits(
-            plan.cohort, plan.label, key, n_splits=plan.n_splits, seed=plan.split_seed, train_fraction=fraction
+            plan.cohort,
+            plan.label,
+            plan.protocol,
+            n_splits=plan.n_splits,
+            seed=plan.split_seed,
+            train_fraction=fraction,
         )
         found += [replace(split, name=split.name + share_name(fraction)) for split in splits]
     return found

@@ -17,8 +17,7 @@ from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.paper._printed import N_RUNS
 from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, save_figure, styled
-from bnt.studies._job import Variant
-from bnt.studies._step_time import epochs_in_words, most_epochs
+from bnt.studies._job import Variant, epochs_in_words, most_epochs
 from bnt.studies._wording import duration
 from bnt.training._recipe import Recipe
 

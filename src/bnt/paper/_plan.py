@@ -12,6 +12,7 @@ from bnt.errors import BadInput
 from bnt.models import count_parameters, find_entry, model_options
 from bnt.paper._printed import CLUSTERS
 from bnt.splits import Split, named_splits
+from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant
 from bnt.training._describe import check_device, options_for
 from bnt.training._recipe import Recipe, find_recipe
@@ -88,7 +89,7 @@ class Plan:
     cohort: Cohort
     out: Path
     label: str = "diagnosis"
-    protocol: str = "paper"
+    protocol: str = "site-stratified"
     preset: str = "standard"
     splits: int | None = None
     epochs: int | None = None
@@ -113,6 +114,7 @@ class Plan:
     say: Callable[[str], None] = print
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "protocol", canonical(self.protocol))
         if self.preset not in PRESETS:
             raise BadInput(f"Unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}.", parameter="preset")
         for name in ("splits", "epochs"):

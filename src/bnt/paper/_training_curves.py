@@ -28,9 +28,8 @@ from bnt.paper._plan import Plan, prepare
 from bnt.plotting._style import COLOURS, styled
 from bnt.splits import Split, named_splits
 from bnt.studies._engine import run_local
-from bnt.studies._job import Job, Variant, configure
+from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, most_epochs, most_steps, step_seconds
 from bnt.studies._statistics import summarise
-from bnt.studies._step_time import BEYOND_STEPS, most_epochs, most_steps, step_seconds
 from bnt.studies._wording import duration
 from bnt.training._batches import Batches
 from bnt.training._batches import prepare as prepare_model
@@ -56,7 +55,7 @@ ONE_SITE = "\nThe cohort has one site, so there is nothing to stratify by: only 
 def check_options(plan: Plan) -> None:
     """Refuse options that have no meaning here; as a part of ``all`` they are meant for other parts, and it is said."""
     wrong = []
-    if plan.protocol != "paper":
+    if plan.protocol != "site-stratified":
         wrong.append(f"protocol {plan.protocol} (they compare two samplings of their own)")
     if len(plan.seeds) > 1:
         wrong.append("more than one seed")

@@ -1,21 +1,209 @@
-"""Edges on the brain: a glass-brain figure for paper, and nilearn's interactive view for a page."""
+"""Connections and clusters of ROIs: matrices framed by network, a glass brain, and nilearn's interactive view.
+
+A network has one colour in all figures.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._triangle import Networks
-from bnt.plotting._style import signed_colours, styled
+from bnt.cohort._triangle import Networks, square
+from bnt.plotting._style import COLOURS, REFERENCE_LINE, SEQUENTIAL, canvas, signed_colours, styled
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+STRIP = 0.035  # width of the strip of network colours, as a share of the matrix
 N_EDGES = 60
 GREY = "#B0B0B0"  # between blue and orange: no edge is white on white
+
+
+def _frame(axes: Axes, networks: Networks, top: bool) -> None:
+    """Mark networks along a matrix whose ROIs are in their order: names and colours at the sides, lines between."""
+    from matplotlib.patches import Rectangle
+
+    v = len(networks.codes)
+    strip = STRIP * v
+    counts = np.bincount(networks.codes, minlength=len(networks.names))
+    ends = np.cumsum(counts)
+    for name, start, end in zip(networks.names, ends - counts, ends):
+        colour = networks.colours[name]
+        spots = [((-0.5 - 1.3 * strip, start - 0.5), strip, end - start)]
+        if top:
+            spots.append(((start - 0.5, -0.5 - 1.3 * strip), end - start, strip))
+        for corner, width, height in spots:
+            axes.add_patch(Rectangle(corner, width, height, fc=colour, ec="white", lw=0.4, clip_on=False))
+        if top:
+            box = Rectangle((start - 0.5, start - 0.5), end - start, end - start, fc="none", ec="white", lw=1.6)
+            axes.add_patch(box)
+            axes.add_patch(Rectangle(box.get_xy(), end - start, end - start, fc="none", ec="black", lw=0.7))
+    middles = (ends - counts + ends) / 2 - 0.5
+    axes.set_yticks(middles, networks.names)
+    axes.tick_params(axis="y", length=0, pad=10)
+    axes.tick_params(axis="x", bottom=False, labelbottom=False)
+
+
+def _matrix_axes(
+    figure: Figure, axes: Axes, matrix: np.ndarray, networks: Networks | None, label: str, **look: Any
+) -> None:
+    """Draw a matrix with its ROIs sorted and framed by network, and a colour bar."""
+    order = np.arange(len(matrix)) if networks is None else networks.order
+    axes.spines[:].set_visible(True)
+    image = axes.imshow(matrix[np.ix_(order, order)], interpolation="nearest", **look)
+    if networks is None:
+        axes.set(xlabel="ROI, in the atlas's order", ylabel="ROI")
+    else:
+        _frame(axes, networks, top=True)
+        axes.set_xlabel("ROIs in the same order")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
+    bar.set_label(label)
+
+
+@styled
+def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str = "") -> Figure:
+    """Draw attention as multiples of uniform attention; rows attend to columns. An ROI's own is left blank."""
+    figure, (axes,) = canvas(4.6, 3.6)
+    times = np.array(matrix, dtype=float) * len(matrix)
+    np.fill_diagonal(times, np.nan)
+    low, high = np.nanpercentile(times, [1, 99])
+    _matrix_axes(
+        figure, axes, times, networks, "attention, times uniform", cmap=SEQUENTIAL, vmin=low, vmax=max(high, low + 1e-6)
+    )
+    axes.set_title(title, pad=14)
+    return figure
+
+
+@styled
+def edge_matrix(score: np.ndarray, networks: Networks | None, label: str, title: str = "") -> Figure:
+    """Draw an edge map (E,) as a matrix, orange positive, blue negative."""
+    figure, (axes,) = canvas(4.6, 3.6)
+    span = float(np.percentile(np.abs(score), 99.5)) or 1.0
+    look: dict[str, Any] = {"cmap": signed_colours(), "vmin": -span, "vmax": span}
+    _matrix_axes(figure, axes, square(score, 0.0), networks, label, **look)
+    axes.set_title(title, pad=14)
+    return figure
+
+
+@styled
+def network_matrix(
+    values: np.ndarray, names: Sequence[str], label: str, title: str = "", signed: bool = False
+) -> Figure:
+    """Draw means over pairs of networks (N, N), with the numbers in the cells."""
+    size = 1.5 + 0.36 * len(names)
+    figure, (axes,) = canvas(size + 1.0, size)
+    axes.spines[:].set_visible(True)
+    span = float(np.nanmax(np.abs(values))) or 1.0
+    look: dict[str, Any] = {"cmap": signed_colours(), "vmin": -span, "vmax": span} if signed else {"cmap": SEQUENTIAL}
+    image = axes.imshow(values, **look)
+    steps = float(np.nanmax(values) - np.nanmin(values)) or 1.0
+    digits = int(np.clip(1 - np.floor(np.log10(steps)), 0, 3))
+    for i, j in np.ndindex(values.shape):
+        if np.isfinite(values[i, j]):
+            red, green, blue, _ = image.cmap(image.norm(values[i, j]))
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            shown = f"{values[i, j]:z.{digits}f}"
+            axes.text(j, i, shown, ha="center", va="center", fontsize=6, color="white" if dark else "black")
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(length=0)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
+    bar.set_label(label)
+    axes.set_title(title)
+    return figure
+
+
+@styled
+def assignment_maps(means: np.ndarray, classes: Sequence[str], networks: Networks | None, title: str = "") -> Figure:
+    """Draw soft assignments, one panel per class and one for the difference: ROIs by network, clusters across."""
+    from matplotlib.figure import Figure
+
+    panels = len(classes) + (len(classes) == 2)
+    figure = Figure(figsize=(1.5 + 1.5 * panels, 3.6), layout="constrained")
+    order = np.arange(means.shape[1]) if networks is None else networks.order
+    shared: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
+    all_axes = []
+    for i, name in enumerate(classes):
+        axes = figure.add_subplot(1, panels, i + 1)
+        image = axes.imshow(means[i][order], cmap=SEQUENTIAL, vmin=0, vmax=float(means.max()), **shared)
+        axes.set_title(name)
+        all_axes.append(axes)
+    figure.colorbar(image, ax=all_axes, shrink=0.6, pad=0.02, location="bottom", label="mean assignment")
+    if len(classes) == 2:
+        axes = figure.add_subplot(1, panels, panels)
+        change = means[1] - means[0]
+        span = float(np.abs(change).max()) or 1.0
+        image = axes.imshow(change[order], cmap=signed_colours(), vmin=-span, vmax=span, **shared)
+        axes.set_title("difference")
+        figure.colorbar(
+            image, ax=axes, shrink=0.9, pad=0.02, location="bottom", label=f"{classes[1]} less {classes[0]}"
+        )
+        all_axes.append(axes)
+    for i, axes in enumerate(all_axes):
+        _cluster_sides(axes, networks, means.shape[2], labels=i == 0)
+    figure.suptitle(title, fontsize=8)
+    return figure
+
+
+def _cluster_sides(axes: Axes, networks: Networks | None, n_clusters: int, labels: bool) -> None:
+    """Label clusters below and networks beside a panel of assignments."""
+    axes.spines[:].set_visible(True)
+    step = max(1, n_clusters // 5)
+    axes.set_xticks(range(0, n_clusters, step), [str(k + 1) for k in range(0, n_clusters, step)])
+    axes.set_xlabel("cluster")
+    if networks is None:
+        axes.set_ylabel("ROI" if labels else "")
+        return
+    from matplotlib.patches import Rectangle
+
+    counts = np.bincount(networks.codes, minlength=len(networks.names))
+    ends = np.cumsum(counts)
+    for name, start, end in zip(networks.names, ends - counts, ends):
+        place = axes.get_yaxis_transform()
+        axes.add_patch(
+            Rectangle(
+                (-0.1, start - 0.5),
+                0.08,
+                end - start,
+                transform=place,
+                fc=networks.colours[name],
+                ec="none",
+                clip_on=False,
+            )
+        )
+        axes.axhline(end - 0.5, color="white", lw=0.8)
+    axes.set_yticks((2 * ends - counts) / 2 - 0.5, networks.names if labels else [""] * len(counts))
+    axes.tick_params(axis="y", length=0, pad=10)
+
+
+@styled
+def enrichment_plot(table: pd.DataFrame) -> Figure:
+    """Draw within-network over between-network attention of each layer and head; filled where q < 0.05."""
+    rows = table[table["network"] == "all"].reset_index(drop=True)
+    figure, (axes,) = canvas(height=0.9 + 0.19 * len(rows))
+    places = np.arange(len(rows))[::-1]
+    sure = (rows["q"] < 0.05).to_numpy()
+    axes.axvline(1, **REFERENCE_LINE)
+    for chosen, fill, text in ((sure, COLOURS[0], "q < 0.05"), (~sure, "white", "q ≥ 0.05")):
+        if chosen.any():
+            ratio = rows.loc[chosen, "ratio"]
+            axes.plot(ratio, places[chosen], "o", color=COLOURS[0], mfc=fill, ms=4, label=text)
+    axes.set_yticks(places, [_map_name(row) for row in rows.to_dict("records")])
+    axes.set(xlabel="within / between networks", ylim=(-0.7, len(rows) - 0.3))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, borderaxespad=0.1)
+    return figure
+
+
+def _map_name(row: dict) -> str:
+    if row["layer"] == 0:
+        return "input: mean connectome"
+    head = "mean of heads" if row["head"] == "mean" else f"head {row['head']}"
+    return f"layer {row['layer']}, {head}"
 
 
 def coordinates(rois: pd.DataFrame | None) -> np.ndarray | None:

@@ -26,7 +26,7 @@ PROTOCOLS: dict[str, type] = {
     "leave-one-site-out": LeaveOneSiteOut,
     "released": ReleasedSplit,
 }
-ALIASES = {"paper": "site-stratified", "loso": "leave-one-site-out"}
+ALIASES = {"paper": "site-stratified", "loso": "leave-one-site-out"}  # older names, still read
 MOST_LISTED = 30
 
 
@@ -49,7 +49,7 @@ def protocol(name: str, **settings: Any) -> Splitter:
     Parameters
     ----------
     name : str
-        ``site-stratified`` (or ``paper``), ``random``, ``kfold``, ``leave-one-site-out``, ``released``, or the path
+        ``site-stratified``, ``random``, ``kfold``, ``leave-one-site-out``, ``released``, or the path
         of a table of splits (.csv or .tsv).
     **settings
         Fields of the protocol's dataclass.
@@ -71,7 +71,7 @@ def protocol(name: str, **settings: Any) -> Splitter:
         made = SavedSplits
         settings = {"path": name, **settings}
     else:
-        known = ", ".join([*PROTOCOLS, *ALIASES])
+        known = ", ".join(PROTOCOLS)
         raise BadInput(f"There is no protocol {name!r}: choose one of {known}, or a .csv or .tsv table of splits.")
     allowed = [f.name for f in fields(made)]
     unknown = [setting for setting in settings if setting not in allowed]

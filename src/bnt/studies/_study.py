@@ -21,6 +21,7 @@ from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.splits import Split, check_split
 from bnt.splits._guard import check_classes
+from bnt.splits._protocols import canonical
 from bnt.splits._split import SplitName
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure
@@ -102,7 +103,7 @@ class Study:
             check_split(cohort, *split.rows(cohort))
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
-        self.task, self.protocol, self.threads, self.device = task, protocol, threads, device
+        self.task, self.protocol, self.threads, self.device = task, canonical(protocol), threads, device
         self.positive, self.command = positive, command
         self.cautions = self._check_classes()
 

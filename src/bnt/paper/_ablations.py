@@ -1,7 +1,12 @@
-"""Table 2: seven readouts on three backbones, and the two controls that the paper lacks.
+"""What a part of the transformer is worth: the readouts of Table 2, and the node features of appendix B.
 
+Table 2: seven readouts on three backbones, and the two controls that the paper lacks.
 The released OCRead holds a hidden MLP over the whole flattened graph, so OCRead against CONCAT also compares millions
 of parameters. The controls take it apart: CONCAT with that MLP, and OCRead without it.
+
+Appendix B: what a node of VanillaTF knows of itself: its profile, its identity, its place in eigenvectors. Beside the
+paper's three rows: the profile without the diagonal, which section 3.1 calls a position (with CONCAT, and with MEAN,
+which cannot tell ROIs apart by their place), and attention that uses edge weights, which it says hurts.
 """
 
 from __future__ import annotations
@@ -12,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from bnt.paper._grid import GridResult, run_grid
-from bnt.paper._output import beside, circumstances, rows, same_limits, skipped
+from bnt.paper._output import beside, beside_figure, circumstances, rows, same_limits, skipped
 from bnt.paper._plan import Plan
-from bnt.paper._printed import BACKBONES, NOTHING, TABLE2, Value, show
+from bnt.paper._printed import BACKBONES, FEATURES, NOTHING, TABLE2, Value, show
 from bnt.plotting._style import canvas, styled
 from bnt.studies._job import Variant
 
@@ -137,3 +142,69 @@ def draw(plan: Plan, result: GridResult) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     return figure
+
+
+# Row -> words and options of `vanilla`. The paper prints those of its Appendix B.
+NODE_FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "profile": ("connection profile", {}),
+    "identity": ("profile + identity", {"node_features": "identity"}),
+    "eigen": ("profile + eigenvectors", {"node_features": "eigen"}),
+    "no-diagonal": ("profile without its diagonal", {"node_features": "no-diagonal"}),
+    "profile-mean": ("connection profile, MEAN", {"readout": "mean"}),
+    "no-diagonal-mean": (
+        "profile without its diagonal, MEAN",
+        {"node_features": "no-diagonal", "readout": "mean"},
+    ),
+    "edge-bias": ("edge weights added to attention scores", {"edge_weights": "bias"}),
+    "edge-factor": ("edge weights multiplied with attention", {"edge_weights": "factor"}),
+}
+FEATURE_NOTES = """
+The number of eigenvectors is not printed; ours is about 32, so that the heads divide the width. The readout is CONCAT
+where no other is named. The diagonal is a position if rows without it are worse: CONCAT knows each ROI by its place and
+does not need one, MEAN does. The paper cites another study for edge weights in attention and prints no number; here
+they are added to the scores of every head before the softmax, or multiplied with the weights after it.
+"""
+ZERO_DIAGONAL = "\nThe diagonal of this cohort's connectomes is zero: rows with and without it are the same model.\n"
+
+
+def features(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Run all kinds of features and return table, Markdown and figure."""
+    variants = [plan.variant(kind, "vanilla", **options) for kind, (_, options) in NODE_FEATURES.items()]
+    zero = plan.cohort.diagonal == 0
+    if zero:
+        plan.say(ZERO_DIAGONAL.strip())
+    result = run_grid(plan, variants, reference="profile")
+    printed = {kind: FEATURES[plan.dataset].get(kind, NOTHING) for kind in NODE_FEATURES}
+    asked = [v.name for v in plan.asked(variants)]
+    table = pd.DataFrame(
+        [
+            {
+                "node_features": kind,
+                "auroc": result.value(kind)[0],
+                "auroc_sd": result.value(kind)[1],
+                "n_splits": result.n_splits(kind),
+                "printed_auroc": printed[kind][0],
+                "printed_auroc_sd": printed[kind][1],
+                "missing": result.missing.get(kind, ""),
+            }
+            for kind in asked
+        ]
+    )
+    text = (
+        "# Node features of VanillaTF, AUROC (%)\n\n"
+        + rows(
+            ["node features", "paper", "ours"],
+            [[NODE_FEATURES[kind][0], show(printed[kind]), result.shown(kind)] for kind in asked],
+        )
+        + circumstances(plan, result)
+        + FEATURE_NOTES
+        + (ZERO_DIAGONAL if zero else "")
+        + skipped(result)
+    )
+    figure = beside_figure(
+        [NODE_FEATURES[kind][0] for kind in asked],
+        np.array([result.value(kind) for kind in asked]),
+        np.array([printed[kind] for kind in asked]),
+        "test AUROC (%)",
+    )
+    return table, text, figure

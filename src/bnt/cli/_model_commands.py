@@ -1,0 +1,145 @@
+"""The commands that list and measure models: models and bench; each class is the options of one command."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from bnt.bench import BENCHMARKS, BenchSettings
+
+
+@dataclass(frozen=True)
+class Models:
+    """List models; with a model's name, show its options."""
+
+    model: tyro.conf.Positional[str] = ""
+    """Show this model's options, and where it departs from its paper."""
+    rois: int = 200
+    """V, for the numbers of parameters."""
+    parameters: bool = True
+    """Count parameters (imports torch)."""
+    csv: Path | None = None
+    """Also write the table to this file, with the sizes at V = 200 and V = 360."""
+
+    def run(self) -> None:
+        """Print the catalogue, or one model."""
+        from bnt.cli._board import print_table
+        from bnt.models import count_parameters
+        from bnt.models._catalog import CATALOG
+
+        if self.model:
+            describe_model(self.model, self.rois)
+            return
+        size = f"parameters (V={self.rois})"
+        print_table(
+            [
+                {
+                    "model": entry.name,
+                    "family": entry.family,
+                    size: count_parameters(entry.name, self.rois)
+                    if self.parameters and entry.trains_in_epochs
+                    else None,
+                    "reads": "series" if entry.needs_series else "",
+                    "of": entry.paper,
+                    "what it is": entry.summary,
+                }
+                for entry in CATALOG
+            ]
+        )
+        if self.csv is not None:
+            write_summary(self.csv)
+
+
+def write_summary(path: Path) -> None:
+    """Write the catalogue with the sizes at the paper's two atlases (V = 200 and V = 360)."""
+    import pandas as pd
+
+    from bnt.cohort._files import write_atomic
+    from bnt.models import count_parameters
+    from bnt.models._catalog import CATALOG
+
+    table = pd.DataFrame(
+        [
+            {
+                "model": entry.name,
+                "family": entry.family,
+                **{f"n_parameters_{v}": count_parameters(entry.name, v) for v in (200, 360) if entry.trains_in_epochs},
+                "reads": "connectome, series" if entry.needs_series else "connectome",
+                "of": entry.paper,
+                "what": entry.summary,
+            }
+            for entry in CATALOG
+        ]
+    )
+    write_atomic(path, table.to_csv(index=False, float_format="%.0f"))  # empty for models without parameters to count
+
+
+def plain(docstring: str) -> str:
+    """Return a docstring without the marks that only documentation pages need."""
+    text = re.sub(r":(?:class|func|meth|mod|data|attr):`~?(?:[\w.]*\.)?(\w+)`", r"\1", docstring)
+    return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "")
+
+
+def describe_model(name: str, n_rois: int) -> None:
+    """Print one model's docstring, options and size."""
+    import inspect
+
+    from bnt.models import count_parameters, find_entry, model_options
+
+    entry = find_entry(name)
+    print(f"{entry.name}: {entry.summary} ({entry.paper or 'ours'})\n")
+    print(plain(inspect.cleandoc(entry.constructor().__doc__ or "")))
+    print(
+        "\nOptions and defaults (set them in bnt train with --option NAME=VALUE, in bnt compare and bnt tune as "
+        f'"{entry.name}:NAME=VALUE,NAME=VALUE"):'
+    )
+    for option, default in model_options(name).items():
+        print(f"  {option} = {default!r}")
+    for fields, where in ((entry.training, "every recipe"), (entry.budget, "the recipes default and best")):
+        if fields:
+            print(f"\nIts own fields of {where} (set others with --change NAME=VALUE):")
+            print("  " + ", ".join(f"{field} = {value!r}" for field, value in fields.items()))
+    if entry.trains_in_epochs:
+        print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed and memory on this machine: reading cohorts, connectivity, training, models.
+
+    Each benchmark prints a table; --csv also writes it. Nothing is checked: the numbers are of this machine, now.
+    """
+
+    what: tyro.conf.Positional[Literal["data", "connectivity", "train", "models", "all"]] = "all"
+    """Which benchmark."""
+    settings: Annotated[BenchSettings, tyro.conf.arg(name="")] = BenchSettings()
+    csv: Path | None = None
+    """Table to write; with several benchmarks, their names are added to the file's."""
+
+    def run(self) -> None:
+        """Run the benchmarks and print their tables."""
+        import pandas as pd
+
+        from bnt._progress import say
+        from bnt.bench import run_benchmark
+        from bnt.cli._board import print_table
+        from bnt.cohort._files import write_atomic
+        from bnt.errors import BadInput
+
+        names = BENCHMARKS if self.what == "all" else (self.what,)
+        for name in names:
+            say(f"Benchmark: {name}")
+            rows = run_benchmark(name, self.settings)
+            print_table(rows)
+            if self.csv is not None:
+                path = self.csv
+                if len(names) > 1:
+                    path = path.with_name(f"{path.stem}-{name}{path.suffix}")
+                try:
+                    write_atomic(path, pd.DataFrame(rows).to_csv(index=False))
+                except OSError as error:
+                    raise BadInput(f"{path} cannot be written: {error.strerror}.", parameter="csv") from error

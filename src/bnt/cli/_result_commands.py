@@ -1,0 +1,223 @@
+"""The commands that use what was trained: predict, explain and report; each class is the options of one command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from bnt.cohort import Cohort
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Predict new subjects with a finished run.
+
+    SOURCE is a cohort, or anything that `bnt import` reads: a folder of derivatives, or one scan's file.
+    Each row has the probability of each class; the interval of a calibrated probability of the last class, from
+    subjects held out from training (the model's own may lie outside where it is badly calibrated); the classes that
+    cannot be ruled out at 90 %; what about the scan is unlike the training data; and, with --explain, the connections
+    that moved the prediction most.
+    Research use only: the probabilities must not decide about the care of any person.
+    """
+
+    trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A folder made by `bnt train`, or one of the runs of a study (STUDY/runs/...)."""
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    """A cohort, a folder of derivatives, or one file."""
+    out: Path | None = None
+    """Write the table here (CSV) instead of printing it."""
+    atlas: str | None = None
+    """Which atlas, where a folder holds several."""
+    participants: Path | None = None
+    """A table with the sites (and confounds) of the new subjects, where SOURCE is not a cohort."""
+    content: Literal["auto", "series", "matrix"] | None = None
+    """What to read where derivatives have both; as for the training cohort without it, where that is still there."""
+    runs: Literal["average", "first", "separate", "concatenate"] | None = None
+    """What to do with several runs; as for the training cohort without it, where that is still there."""
+    min_volumes: int = 20
+    """Shortest scan that is taken, where SOURCE is not a cohort."""
+    model_file: Path | None = None
+    """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
+    explain: bool = False
+    """Name the connections that moved each prediction most."""
+    top: int = 5
+    """How many connections to name."""
+
+    def run(self) -> None:
+        """Print or write one row per subject."""
+        from bnt._progress import say
+        from bnt.cohort import load_cohort
+        from bnt.cohort._files import write_atomic
+        from bnt.errors import BadInput
+        from bnt.predict._subjects import NOT_AVAILABLE, explained_target, subject_table
+        from bnt.training._trained import TrainedRun
+
+        if self.top < 1:
+            raise BadInput(f"--top is {self.top}: give a number of connections from 1.")
+        if self.out is not None and (self.out.is_dir() or not self.out.absolute().parent.is_dir()):
+            raise BadInput(f"--out {self.out} is a folder, or its folder does not exist: give a file to write.")
+        refuse_study(self.trained_run)
+        trained = TrainedRun(self.trained_run, model_file=self.model_file)
+        n_top = self.top if self.explain else 0
+        if (self.source / "cohort.json").is_file():
+            table = subject_table(trained, load_cohort(self.source), n_top)
+        else:
+            from bnt.sources import read_cohort
+
+            if not self.source.exists():
+                raise BadInput(f"{self.source} does not exist: give a cohort, a folder of derivatives or one file.")
+            cohort = read_cohort(
+                self.source,
+                like=training_cohort(trained.config.cohort),
+                kind=trained.config.kind,
+                content=self.content,
+                runs=self.runs,
+                atlas=self.atlas,
+                participants=self.participants,
+                min_volumes=self.min_volumes,
+            )
+            table = subject_table(trained, cohort, n_top)
+        if self.explain and not table["top_connections"].str.startswith(NOT_AVAILABLE).all():
+            say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
+        unlike = ~table["unlike_training"].isin(["", "site not known"])
+        if unlike.any():
+            first = table.loc[unlike].iloc[0]
+            say(
+                f"{unlike.sum()} of {len(table)} scans may be unlike the training data; "
+                f"the first is {first['participant_id']}: {first['unlike_training']}."
+            )
+        seen = table["seen_in"].isin(["train", "validation"])
+        if seen.any():
+            say(
+                f"{seen.sum()} of {len(table)} subjects have the names of subjects that the run was trained or "
+                "selected on (column seen_in): if they are the same, their predictions are too good."
+            )
+        text = table.to_csv(index=False, float_format="%.6f")
+        if self.out is None:
+            print(text, end="")
+        else:
+            try:
+                write_atomic(self.out, text)
+            except OSError as error:
+                raise BadInput(f"{self.out} cannot be written: {error.strerror}.") from error
+            print(f"{len(table)} subjects in {self.out}")
+
+
+def training_cohort(folder: str) -> Cohort | None:
+    """Return the training cohort, where it still is: new scans are read in the same way."""
+    from bnt.cohort import load_cohort
+    from bnt.errors import BadInput
+
+    try:
+        return load_cohort(folder) if folder else None
+    except BadInput:
+        return None
+
+
+def refuse_study(folder: Path) -> None:
+    """Refuse a study, which holds many runs, and name one of them."""
+    from bnt.errors import BadInput
+
+    if (folder / "config.toml").is_file() or not (folder / "study.json").is_file():
+        return
+    runs = sorted(file.parent for file in (folder / "runs").glob("*/DONE"))
+    if not runs:
+        raise BadInput(f"{folder} is a study, not a run, and none of the runs in {folder / 'runs'} is finished yet.")
+    count = f"{len(runs)} finished run{'s' * (len(runs) != 1)}"
+    raise BadInput(f"{folder} is a study of {count}: give one of them, for example {runs[0]}.")
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Explain a finished run: attention by network, cluster assignments, edge attributions.
+
+    Writes tables (CSV), figures (PNG and PDF) and explain.json into DIR. What the model does not have is left out (a
+    linear model has no attention), and explain.json says so.
+    """
+
+    trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A folder made by `bnt train`."""
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """The cohort's folder."""
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """The folder to write."""
+    method: Literal["auto", "integrated-gradients", "gradient", "pattern", "coefficients"] = "auto"
+    """How edges are explained: integrated gradients (captum) or gradient times input for networks; patterns (Haufe) or
+    standardised coefficients for linear models; patterns work for any model."""
+    target: str | None = None
+    """The class to explain; the last one by default."""
+    subjects: Literal["test", "validation", "train", "all"] = "test"
+    """Whose predictions are explained."""
+    also: tuple[Path, ...] = ()
+    """More runs of the same kind (other splits or seeds): how stable are clusters and edges over them?"""
+    sanity: int = 0
+    """Refit this many times on resampled training subjects, with true and with shuffled labels: the latter must give no
+    stable map."""
+    permutations: int = 1000
+    """Permutations of every test."""
+    seed: int = 0
+    """Seed of permutations and resamples."""
+    model_file: Path | None = None
+    """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
+    overwrite: bool = False
+    """Replace an existing explanation."""
+
+    def run(self) -> None:
+        """Write the explanation and print its main findings."""
+        from bnt.cohort import load_cohort
+        from bnt.cohort._files import new_folder
+        from bnt.errors import BadInput
+        from bnt.explain._writing import Explanation, chosen_rows
+        from bnt.report._explained import checks, findings
+        from bnt.training import TrainedRun
+
+        if self.sanity == 1 or self.sanity < 0:
+            raise BadInput(f"sanity is {self.sanity}: stability compares at least 2 refits.", parameter="sanity")
+        trained = TrainedRun(self.trained_run, model_file=self.model_file)
+        also = [TrainedRun(path, model_file=self.model_file) for path in self.also]
+        cohort = load_cohort(self.cohort)
+        for one in (trained, *also):
+            one.check(cohort)
+        rows = chosen_rows(trained, cohort, self.subjects)
+        method = None if self.method == "auto" else self.method
+        with new_folder(self.out, overwrite=self.overwrite, marker="explain.json") as folder:
+            work = Explanation(trained, cohort, rows, folder, self.permutations, self.seed)
+            facts = {"run": str(self.trained_run), "cohort": str(self.cohort), "subjects": self.subjects}
+            facts |= work.write(method, self.target, also, self.sanity)
+            work.summary(facts)
+        print("\n".join([*findings(facts), *checks(facts)]))
+        print(f"Tables, figures and explain.json in {self.out}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one self-contained HTML page about a run or a study: no network, opens from disk.
+
+    With --watch the page of a study is kept current while it runs, and a browser that shows it reads it again by
+    itself; the command ends when the study does.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY_OR_RUN")]
+    """A folder made by `bnt compare` or `bnt train`."""
+    out: Path | None = None
+    """The page to write; report.html in the folder by default."""
+    watch: bool = False
+    """Keep the page of a study current until all its runs are finished."""
+    every: float = 10.0
+    """Seconds between two looks (with --watch)."""
+
+    def run(self) -> None:
+        """Write the page and say where it is."""
+        from bnt.report._build import watch_report, write_report
+
+        if self.watch:
+            from bnt._progress import say
+
+            target = watch_report(self.folder, self.out, every=self.every, say=say)
+        else:
+            target = write_report(self.folder, self.out)
+        print(f"{target} ({target.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,267 @@
+"""The commands that carry out studies, many runs each: compare and tune; each class is the options of one command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from bnt.cli._options import Machine, Splits, Target, Training, carry_out, make_splits, print_failures, study_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from bnt.studies._tuning import Tuning
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare models fairly: the same splits, the same seeds, the test part scored once, and proper statistics.
+
+    After an interruption the same command resumes and ends at the same numbers; with more models or splits it adds
+    them to the study.
+    """
+
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """The cohort's folder."""
+    out: Path
+    """Folder of the study."""
+    models: tuple[str, ...] = ("bnt", "svm")
+    """Models of `bnt models`, each with options if need be: bnt "bnt:n_clusters=4,recipe.lr=1e-3" svm. The first is the
+    reference unless --reference names another."""
+    splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits()
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of training; scores are averaged over them within a split."""
+    target: Annotated[Target, tyro.conf.arg(name="")] = Target()
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    reference: str = ""
+    """The model that the others are compared with, as --models names it."""
+    permutations: int = 0
+    """Draws of the permutation tests (of each difference, and of each model against chance); 0 leaves them out."""
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+
+    def run(self) -> int:
+        """Run the study and print its table."""
+        from bnt._progress import say
+        from bnt.cli._parsing import parse_variant
+        from bnt.cohort import load_cohort
+        from bnt.studies import Study, run_table
+        from bnt.studies._results import write_tables
+        from bnt.studies._wording import duration
+
+        cohort = load_cohort(self.cohort)
+        target, training, machine = self.target, self.training, self.machine
+        variants = [parse_variant(word, training.recipe, training.changes()) for word in self.models]
+        names = [v.name for v in variants]
+        splits = make_splits(self.splitting, cohort, target.label)
+        settings = study_settings(target, self.splitting, machine)
+        study = Study(self.out, cohort, target.label, variants, splits, seeds=self.seeds, **settings)
+        check_permutations(self.permutations, cohort.labels(target.label), target.label, target.task)
+        reference = check_reference(self, names)
+        for sentence in study.cautions:
+            say(sentence)
+        processes = machine.processes()
+        waiting, seconds = len(study.todo()), study.estimate(processes)
+        if waiting:
+            cost = "" if seconds is None or machine.engine == "ray" else f", about {duration(seconds)}"
+            where = "on Ray" if machine.engine == "ray" else f"{min(processes, waiting)} at a time"
+            say(f"{waiting} of {len(study.jobs())} runs to do, {where}{cost}.")
+        else:
+            say(f"All {len(study.jobs())} runs are done already.")
+        failures = carry_out(study, machine)
+        finished = run_table(self.out)
+        done = [] if finished.empty else finished["variant"].unique().tolist()
+        if done:
+            chosen = reference if reference in done else next((name for name in names if name in done), done[0])
+            _, summary, comparisons = write_tables(self.out, chosen, self.permutations)
+            print((self.out / "summary.md").read_text())
+            print(explanation(chosen, finished["split"].nunique(), comparisons, self.permutations))
+            if "p_chance" in summary:
+                chance = summary.dropna(subset="p_chance")
+                shown = ", ".join(f"{v} p = {p:.4f}" for v, p in zip(chance["variant"], chance["p_chance"]))
+                print(f"Against chance (labels permuted within sites): {shown}")
+            print(f"Tables: {self.out}/runs.csv, summary.csv, comparisons.csv.  Page: bnt report {self.out}")
+        return print_failures(failures)
+
+
+def check_reference(options: Compare, names: list[str]) -> str:
+    """Return the variant to compare with: as given, of this command or of the study as it was before."""
+    from bnt.errors import BadInput
+    from bnt.studies._results import read_study
+
+    known = list(names)
+    if (options.out / "study.json").is_file():
+        known += [variant["name"] for variant in read_study(options.out)["variants"]]
+    if options.reference and options.reference not in known:
+        raise BadInput(f"--reference {options.reference!r} is not among the models {', '.join(names)}.")
+    return options.reference or names[0]
+
+
+def check_permutations(n: int, y: np.ndarray, label: str, task: str) -> None:
+    """Refuse permutation tests that cannot be done: they are of AUROCs of two classes."""
+    from bnt.errors import BadInput
+    from bnt.training._task import task_for
+
+    if n < 0:
+        raise BadInput(f"--permutations is {n}: give 0 for none, or for example 10000.")
+    if not n:
+        return
+    found = task_for(y, task)
+    if found.n_outputs != 2:
+        what = "is a score" if found.kind == "regression" else f"has {found.n_outputs} classes"
+        raise BadInput(f"--permutations is {n} and label {label!r} {what}: the tests are of two classes, leave it out.")
+
+
+def explanation(reference: str, n_splits: int, comparisons: pd.DataFrame, permutations: int) -> str:
+    """Return how to read the table, in a sentence or two: of what is in it and beside it."""
+    text = f"Means ± SD over {n_splits} split{'s' if n_splits != 1 else ''}"
+    if not len(comparisons):
+        return f"{text}."
+    text += (
+        f"; differences from {reference} are paired, with the Nadeau-Bengio correction for shared subjects and Holm's "
+        "for several models. comparisons.csv also has the paper's plain t-test (p_plain)"
+    )
+    text += " and DeLong's test on pooled predictions." if "p_delong" in comparisons else "."
+    return text + (f" Permutation tests: {permutations} draws." if "p_permutation" in comparisons else "")
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Tune a model inside the training part: the paper's grid (appendix F), your own, or a free search with Optuna.
+
+    Settings are compared on validation subjects; the test part is scored once, with the chosen setting and with the
+    model as it is. After an interruption the same command resumes. STUDY holds trials.csv, chosen.csv and the study's
+    tables.
+    """
+
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """The cohort's folder."""
+    out: Path
+    """Folder of the study."""
+    model: str = "bnt"
+    """A model of `bnt models`, with options that are not searched if need be: "vanilla:readout=mean"."""
+    search: Literal["grid", "free"] = "grid"
+    """The paper's grid, or Optuna (extra [hpo])."""
+    grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE ...")] = ()
+    """Your own grid in place of the paper's, every combination of options and fields of the recipe:
+    n_clusters=4,10 recipe.lr=1e-3,1e-4."""
+    trials: int = 20
+    """Trials per split of a free search."""
+    splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits(splits=1)
+    seed: int = 0
+    """Seed of training and of the search."""
+    target: Annotated[Target, tyro.conf.arg(name="")] = Target()
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    baseline: bool = True
+    """Also test the model without tuning."""
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+
+    def run(self) -> int:
+        """Search, choose on validation, test once, and print the result."""
+        import pandas as pd
+
+        from bnt._progress import say
+        from bnt.cli._parsing import parse_variant
+        from bnt.cohort import load_cohort
+        from bnt.studies import Tuning
+        from bnt.studies._grids import GRID_EPOCHS, family_of
+
+        cohort = load_cohort(self.cohort)
+        target, training, machine = self.target, self.training, self.machine
+        changes = training.changes()
+        if self.search == "grid" and not self.grid and changes["epochs"] is None:
+            changes["epochs"] = GRID_EPOCHS.get(family_of(self.model.partition(":")[0]))
+        splits = make_splits(self.splitting, cohort, target.label)
+        tuning = Tuning(
+            self.out,
+            cohort,
+            target.label,
+            parse_variant(self.model, training.recipe, changes),
+            splits,
+            search=self.search,
+            grid=parse_grid(self.grid),
+            n_trials=self.trials,
+            baseline=self.baseline,
+            seed=self.seed,
+            **study_settings(target, self.splitting, machine),
+        )
+        for sentence in tuning.study.cautions:
+            say(sentence)
+        tuning.check()
+        count = f"{len(splits)} split{'s' if len(splits) != 1 else ''}"
+        say(f"{tuning.n_trials()} trials over {count} ({tuning.source}){how_long(tuning, self)}.")
+        failures = carry_out(tuning, machine)
+        trials = pd.read_csv(self.out / "trials.csv")
+        print(trial_table(trials))
+        impossible = trials[trials["status"] == "impossible"].groupby("setting", sort=False)["reason"].first()
+        for setting, reason in impossible.items():
+            print(f"impossible: {setting}: {reason}")
+        for _, row in pd.read_csv(self.out / "chosen.csv").iterrows():
+            print(f"chosen on {row['split']}: {row['setting']} (validation {row['validation_score']:.3f})")
+        if (self.out / "summary.md").is_file():
+            print("\nTested once:\n\n" + (self.out / "summary.md").read_text())
+        print(f"Tables: {self.out}/trials.csv, chosen.csv, summary.csv.  Page: bnt report {self.out}")
+        for split in tuning.lost():
+            print(f"{split} was not tested, because one of its trials was lost: repeat the command to resume.")
+        return print_failures(failures)
+
+
+def how_long(tuning: Tuning, options: Tune) -> str:
+    """Return about how long a search of a network will take, in words; nothing for other models, or where none is left.
+
+    A step of the model as it is is measured; settings make it larger or smaller.
+    """
+    from bnt.errors import BadInput
+    from bnt.models import find_entry
+    from bnt.studies._engine import is_done
+    from bnt.studies._job import BEYOND_STEPS, most_steps, step_seconds
+    from bnt.studies._wording import duration
+
+    base = tuning.base
+    if not find_entry(base.model).trains_in_epochs:
+        return ""
+    finals = [job for job in tuning.study.jobs() if not is_done(job)]
+    done = sum(1 for _ in (options.out / "trials" / "runs").glob("*/DONE"))
+    inner, outer = (
+        most_steps(base.recipe, len(split.train), len(split.validation))
+        for split in (tuning.inner.splits[0], tuning.study.splits[0])
+    )
+    steps = max(0, tuning.n_trials() - done) * inner + len(finals) * outer
+    if not steps:
+        return ""
+    try:
+        step = step_seconds(tuning.study.cohort, base, threads=options.machine.threads, device=options.machine.device)
+        seconds = steps * BEYOND_STEPS * step / options.machine.processes()
+    except BadInput:  # it cannot be made as it is, and --no-baseline asks for its settings only
+        return ""
+    return f": about {duration(seconds)} with {base.recipe.epochs} epochs each, at the speed of the model as it is"
+
+
+def parse_grid(words: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Return ``("n_clusters=4,10",)`` as ``{"n_clusters": [4, 10]}``; values are read as those of ``--change``."""
+    from bnt.cli._parsing import parse_settings, split_outside
+    from bnt.errors import BadInput
+
+    axes: dict[str, list[Any]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        values = split_outside(text)
+        if not name or not equals or not all(values):
+            raise BadInput(f"--grid {word!r} is not name=value,value, for example --grid n_clusters=4,10.")
+        if name in axes:
+            raise BadInput(f"--grid names {name} twice: give all its values in one word.")
+        axes[name] = [parse_settings((f"{name}={value}",), "--grid")[name] for value in values]
+    return axes
+
+
+def trial_table(trials: pd.DataFrame) -> str:
+    """Return the settings and their mean validation score over splits, best first, ten at most."""
+    done = trials[trials["status"] == "done"]
+    means = done.groupby("setting", sort=False)["validation_score"].agg(["mean", "count"])
+    means = means.sort_values("mean", ascending=False, kind="stable").head(10)
+    lines = ["| setting | validation score | splits |", "|---|---|---|"]
+    lines += [f"| {setting} | {row['mean']:.4f} | {row['count']:.0f} |" for setting, row in means.iterrows()]
+    return "\n".join(lines) + "\n"

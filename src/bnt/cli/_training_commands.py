@@ -1,0 +1,204 @@
+"""The commands that split a cohort and train one model; each class is the options of one command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from bnt.cli._options import Settings, Splitting, Target, Training
+
+if TYPE_CHECKING:
+    import bnt.splits
+    from bnt.cohort import Cohort
+
+
+@dataclass(frozen=True)
+class Split:
+    """Make splits of a cohort and save them as a table of subjects, or check a table against the cohort.
+
+    The table has one row per subject and one column per split: train, validation, test, or empty for left out. Every
+    command that splits takes such a file in place of a protocol. A split in which a subject, a group or an
+    identical scan is on two sides is refused.
+    """
+
+    cohort: tyro.conf.Positional[Path]
+    """The cohort's folder."""
+    label: str = "diagnosis"
+    """Column of participants.tsv whose classes are shared out evenly."""
+    protocol: str = "site-stratified"
+    """site-stratified, random, kfold, leave-one-site-out, released, or a table of splits."""
+    n_splits: int = 20
+    """Number of splits (site-stratified, random, released)."""
+    folds: int = 5
+    """Number of folds (kfold)."""
+    repeats: int = 1
+    """How often all folds are drawn (kfold)."""
+    seed: int = 0
+    """Seed of the splits."""
+    train_fraction: float = 1.0
+    """Keep this share of the training part, for learning curves."""
+    out: Path | None = None
+    """Table to write, .csv or .tsv."""
+    overwrite: bool = False
+    """Replace a table that is there."""
+    check: Path | None = None
+    """Check this table against the cohort instead of making splits."""
+
+    def run(self) -> None:
+        """Make or check splits and print the sizes of their parts."""
+        from bnt.cohort import load_cohort
+        from bnt.errors import BadInput
+        from bnt.splits import named_splits, read_splits, save_splits
+
+        if self.out is not None and self.out.exists() and not self.overwrite:
+            raise BadInput(f"{self.out} exists already: choose another name, or pass --overwrite to replace it.")
+        if self.out is not None and self.out.suffix not in (".csv", ".tsv"):
+            raise BadInput(f"--out {self.out} must end in .csv or .tsv, so that --protocol can read it.")
+        if self.check is not None and not self.check.is_file():
+            raise BadInput(f"There is no file {self.check}: give a table of splits that exists.")
+        cohort = load_cohort(self.cohort)
+        if self.check is not None:
+            splits = read_splits(self.check, cohort)
+        else:
+            splits = named_splits(cohort, self.label, self.protocol, **_settings(self))
+        if self.out is not None:
+            save_splits(self.out, cohort, splits)
+        _print_sizes(cohort, splits)
+        if self.check is not None:
+            print(f"{self.check}: {len(splits)} splits, no subject, group or scan on two sides.")
+        elif self.out is not None:
+            print(f"{self.out}: {len(splits)} splits written.")
+
+
+def _settings(options: Split) -> dict[str, Any]:
+    """Return the settings that the protocol has."""
+    from bnt.splits._protocols import canonical
+    from bnt.splits._table import is_table
+
+    name = canonical(options.protocol)
+    if is_table(name):
+        return {"n_splits": None}
+    settings: dict[str, Any] = {"n_splits": None, "seed": options.seed, "train_fraction": options.train_fraction}
+    if name == "kfold":
+        settings |= {"n_folds": options.folds, "n_repeats": options.repeats}
+    elif name != "leave-one-site-out":
+        settings["n_splits"] = options.n_splits
+    return settings
+
+
+def _print_sizes(cohort: Cohort, splits: list[bnt.splits.Split]) -> None:
+    width = max(len("split"), *(len(split.short) for split in splits))
+    print(f"{'split':<{width}}  training  validation  test  left out")
+    for split in splits:
+        train, val, test = split.sizes
+        print(f"{split.short:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model on one split: train, select on validation, test once.
+
+    The folder RUN then holds the configuration, the split, the metrics of every epoch, predictions, weights, a report
+    and a model card. After an interruption the same command with --resume ends at the same result.
+    """
+
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """The cohort's folder."""
+    out: Path
+    """Folder of the run, which is created."""
+    model: str = "bnt"
+    """A model of `bnt models`."""
+    option: Settings = ()
+    """Options of the model, for example n_clusters=10 (see `bnt models MODEL`)."""
+    target: Annotated[Target, tyro.conf.arg(name="")] = Target()
+    split: str = "0"
+    """Which split: its number or, in a table, its column."""
+    splitting: Annotated[Splitting, tyro.conf.arg(name="")] = Splitting()
+    seed: int = 0
+    """Seed of initialisation, batches, dropout and mixup."""
+    training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    threads: int = 0
+    """CPU threads; 0 is what OMP_NUM_THREADS says, or all cores."""
+    device: str = "auto"
+    """cpu, cuda, or auto: cuda where there is one."""
+    bf16: bool = False
+    """Autocast to bfloat16, for GPUs that have it."""
+    resume: bool = False
+    """Resume an interrupted run."""
+    overwrite: bool = False
+    """Replace an existing run."""
+    track: Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], tyro.conf.arg(metavar="TRACKER ...")] = ()
+    """Also write every epoch for tensorboard, mlflow or wandb (offline): files on this machine only."""
+    track_dir: Path | None = None
+    """Where trackers write; by default a folder such as tensorboard-log beside the run."""
+
+    def run(self) -> None:
+        """Train, and print the test result."""
+        import os
+
+        import torch
+
+        from bnt.cli._board import EpochLine
+        from bnt.cli._parsing import parse_settings
+        from bnt.cohort import load_cohort
+        from bnt.splits._protocols import choose_split
+        from bnt.training import find_recipe
+        from bnt.training._describe import describe
+        from bnt.training._run import train_run
+        from bnt.training._tracking import Tracking
+
+        cohort = load_cohort(self.cohort)
+        target, splitting, training = self.target, self.splitting, self.training
+        recipe = find_recipe(training.recipe, self.model, **training.changes())
+        split = choose_split(cohort, target.label, splitting.protocol, which=self.split, seed=splitting.split_seed)
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        config = describe(
+            cohort,
+            target.label,
+            split,
+            model=self.model,
+            options=parse_settings(self.option, "--option"),
+            recipe=recipe,
+            recipe_name=training.recipe,
+            seed=self.seed,
+            threads=self.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+            device=device,
+            bf16=self.bf16,
+            task=target.task,
+            positive=target.positive,
+        )
+        with (
+            EpochLine() as line,
+            Tracking(self.track, config, self.out, folder=self.track_dir, watch=line) as watch,
+        ):
+            result = train_run(
+                cohort, split, config, self.out, resume=self.resume, overwrite=self.overwrite, watch=watch
+            )
+            watch.tested(result.report)
+        print(headline(result.report, config.label))
+
+
+def headline(report: dict, label: str) -> str:
+    """Return the test result in two lines."""
+    test = report["test"]
+
+    def shown(name: str) -> str:
+        if not isfinite(test[name]):
+            return f"{name} undefined ({'constant values' if name == 'r' else 'a class is missing'} in the test part)"
+        interval = test.get(f"{name}_ci")
+        span = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+        return f"{name} {test[name]:.3f}{span}"
+
+    names = [n for n in ("auroc", "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
+    positive = report["positive_class"]
+    who = f" (positive class: {label} = {positive})" if positive is not None else ""
+    return (
+        f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets\n"
+        f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s"
+    )
