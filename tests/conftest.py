@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from bnt.cohort._files import held
+
 # No test depends on a clock, or on which examples are drawn today.
 settings.register_profile("bnt", deadline=None, derandomize=True, database=None, max_examples=40)
 settings.load_profile("bnt")
@@ -45,9 +47,14 @@ def shared_abide() -> Path:
 
 @pytest.fixture(scope="session")
 def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real ABIDE files, laid out as nilearn caches them (1,035 subjects)."""
-    folder = tmp_path_factory.mktemp("abide")
-    subprocess.run([sys.executable, shared_abide / "unpack", folder], check=True, capture_output=True)
+    """The real ABIDE files, laid out as nilearn caches them (1,035 subjects), once for all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "abide"
+    with held(folder.with_suffix(".lock"), wait=600):
+        if not folder.is_dir():
+            part = folder.with_suffix(".part")
+            subprocess.run([sys.executable, shared_abide / "unpack", part], check=True, capture_output=True)
+            part.rename(folder)
     return folder
 
 

@@ -36,7 +36,7 @@ def people(n: int, n_classes: int = 2, seed: int = 0) -> tuple[Inputs, np.ndarra
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_both_parts_and_their_mean_learn_a_planted_effect(n_classes: int):
     (train, y), (test, truth) = people(40 * n_classes, n_classes), people(20 * n_classes, n_classes, seed=1)
-    model = create_model("kernel-transformer", V, n_classes).fit(train, y)
+    model = create_model("kernel-transformer", V, n_classes, epochs=1, min_steps=60).fit(train, y)
     for share in (0.0, 0.6, 1.0):
         model.share = share  # read when predicting
         p = model.predict_proba(test)
