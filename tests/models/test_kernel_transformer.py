@@ -76,7 +76,7 @@ def test_without_networks_it_is_the_linear_path():
 def test_regression_is_in_the_units_of_the_target():
     (train, y), (test, truth) = people(60), people(30, seed=1)
     train, test = replace(train, series=None), replace(test, series=None)
-    model = create_model("kernel-transformer", V, 1).fit(train, 100.0 + 20.0 * y)
+    model = create_model("kernel-transformer", V, 1, epochs=1, min_steps=60).fit(train, 100.0 + 20.0 * y)
     predicted = model.predict(test)
     assert np.corrcoef(predicted, truth)[0, 1] > 0.7
     assert 95 < predicted.mean() < 125
