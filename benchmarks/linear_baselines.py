@@ -21,8 +21,8 @@ import pandas as pd
 from bnt.cohort import load_cohort
 from bnt.cohort._files import write_atomic
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
 from bnt.models.classical._features import TangentFeatures, from_series
+from bnt.models.classical._inputs import Inputs
 
 MODELS = {
     "pearson-svm": ("svm", {}),

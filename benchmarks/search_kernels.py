@@ -23,10 +23,10 @@ from sklearn.metrics import roc_auc_score
 from bnt.cohort import flat, load_cohort, square
 from bnt.cohort._files import write_atomic
 from bnt.connectivity import TangentSpace
-from bnt.models._inputs import Inputs
 from bnt.models.classical import LinearEnsemble
 from bnt.models.classical import _solvers as solvers
 from bnt.models.classical._features import ShrunkTangent
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import Centring
 from bnt.models.classical._subject_matrices import from_series, pack, unpack
 

@@ -20,8 +20,8 @@ from sklearn.metrics import roc_auc_score
 from bnt.cohort import load_cohort
 from bnt.cohort._files import write_atomic
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
 from bnt.models._kernel_transformer import member_decisions
+from bnt.models.classical._inputs import Inputs
 
 SHARES = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8)
 

@@ -14,7 +14,7 @@ from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.report._commands import train_command
 from bnt.splits import Split
-from bnt.training._describe import describe
+from bnt.training._config import describe
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun
@@ -73,7 +73,7 @@ def test_the_command_lines_predictions_are_the_same(cohort, y, tiny, tmp_path):
 
 
 def test_a_run_of_the_command_line_opens_as_an_estimator(cohort, tiny, tmp_path):
-    from bnt.training._describe import describe
+    from bnt.training._config import describe
     from bnt.training._run import train_run
 
     split = next(bnt.SiteStratifiedSplit(1).split(cohort, "diagnosis"))
@@ -157,3 +157,15 @@ def test_a_missing_group_is_of_its_own_and_a_missing_site_unknown(cohort):
     found = _cohort(cohort.connectomes, layout, group=groups, site=np.array([None] + ["A"] * (n - 1), dtype=object))
     assert len(set(found.groups)) == n - 1
     assert found.sites.tolist() == ["unknown"] + ["A"] * (n - 1)
+
+
+def test_an_estimator_of_ones_own_is_not_saved_because_it_could_not_be_loaded(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from sklearn.linear_model import LogisticRegression\n\n\ndef plain():\n    return LogisticRegression()\n"
+    )
+    cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    fitted = BrainNetworkClassifier(f"{file}:plain").fit(cohort, "diagnosis")
+    with pytest.raises(BadInput, match=r"mine\.py:plain.*pickle"):
+        fitted.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()

@@ -14,7 +14,7 @@ from bnt.splits import Split
 from bnt.splits._protocols import choose_split
 from bnt.splits._split import Rows
 from bnt.training import find_recipe
-from bnt.training._describe import describe
+from bnt.training._config import describe
 from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun
 

@@ -13,7 +13,7 @@ from bnt.explain._edges import attributions, edge_map
 from bnt.explain._opening import margins, training_part
 from bnt.explain._patterns import baseline_edges, features_of
 from bnt.explain._stability import planted_edges, planted_pairs, precision, refit, shuffled_within
-from bnt.models._inputs import Inputs
+from bnt.models.classical._inputs import Inputs
 from bnt.splits import Split
 
 
@@ -25,7 +25,7 @@ def map_of(run, cohort, rows, train, method=None):
 def ridge_of(cohort, split, **options):
     """Return a ridge regression with options of its own."""
     from bnt.training import find_recipe
-    from bnt.training._describe import describe
+    from bnt.training._config import describe
 
     config = describe(
         cohort, "diagnosis", Split.of(cohort, split), model="ridge", options=options, recipe=find_recipe("default")
@@ -225,7 +225,7 @@ def test_the_map_of_the_other_class_is_the_negative(svm, cohort, split):
 
 def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
     from bnt.training import find_recipe
-    from bnt.training._describe import describe
+    from bnt.training._config import describe
 
     config = describe(
         cohort, "diagnosis", Split.of(cohort, split), model="graphormer", recipe=find_recipe("default", epochs=1)

@@ -24,10 +24,10 @@ from bnt.models._braingnn import (
     topk_loss,
     two_hops,
 )
-from bnt.nn._topk import TopKPool
+from bnt.nn._readouts import TopKPool
 from bnt.splits import Split
 from bnt.training._batches import Batches
-from bnt.training._describe import describe
+from bnt.training._config import describe
 from bnt.training._learner import window_of
 from bnt.training._recipe import RECIPES, Recipe, find_recipe
 

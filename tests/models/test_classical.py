@@ -13,8 +13,8 @@ from bnt.cohort._store import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models
-from bnt.models._inputs import Inputs
 from bnt.models.classical import _subject_matrices as covariances
+from bnt.models.classical._inputs import Inputs
 
 V = 8
 CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "multi-kernel"]

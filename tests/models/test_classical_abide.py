@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from bnt.cohort._store import Series
 from bnt.connectivity import connectomes
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
+from bnt.models.classical._inputs import Inputs
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "abide" / "linear_baselines.csv"
 

@@ -15,9 +15,8 @@ from sklearn.svm import SVC, SVR
 from bnt.cohort import flat, square
 from bnt.cohort._store import Series
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
-from bnt.models.classical._decisions import platt
-from bnt.models.classical._solvers import Centring
+from bnt.models.classical._inputs import Inputs
+from bnt.models.classical._solvers import Centring, platt
 
 V = 6
 

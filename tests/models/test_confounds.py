@@ -13,9 +13,8 @@ from sklearn.linear_model import LinearRegression
 import bnt
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
-from bnt.models.classical._confounds import Adjusted, Confounds
 from bnt.models.classical._features import EdgeFeatures
+from bnt.models.classical._inputs import Adjusted, Confounds, Inputs
 
 V = 16
 MODELS = ["svm", "ridge", "logistic", "tangent-logistic", "linear-ensemble", "multi-kernel", "kernel-transformer"]

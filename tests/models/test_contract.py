@@ -21,14 +21,13 @@ from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, list_models
 from bnt.models._bnt import BNT
-from bnt.models._inputs import Inputs
+from bnt.models.classical._inputs import Inputs
 from bnt.nn import Network
 from bnt.training._checkpoint import load_tensors, save_tensors
 from bnt.training._config import RunConfig
 from bnt.training._learner import make_learner
-from bnt.training._metrics import auroc
 from bnt.training._recipe import Recipe
-from bnt.training._task import Task
+from bnt.training._task import Task, auroc
 
 NETWORKS, CLASSICAL = list_models(family="network"), list_models(family="classical") + list_models(family="hybrid")
 T = 32  # volumes

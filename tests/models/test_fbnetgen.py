@@ -14,7 +14,7 @@ from bnt.errors import BadInput
 from bnt.models import count_parameters, create_model
 from bnt.models._fbnetgen import ConvEncoder, GruEncoder, embedding_graph, group_loss
 from bnt.training._batches import Batches
-from bnt.training._describe import options_for
+from bnt.training._config import options_for
 from bnt.training._recipe import RECIPES, find_recipe
 
 V, T = 10, 100

@@ -13,8 +13,8 @@ from bnt.cohort._store import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
 from bnt.models._kernel_transformer import BATCH, Schedule, make_network, member_decisions, train_member
+from bnt.models.classical._inputs import Inputs
 
 V = 8
 FAST = {"epochs": 1, "min_steps": 5}

@@ -13,8 +13,8 @@ from bnt.cohort._store import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models._inputs import Inputs
 from bnt.models.classical._features import ShrunkTangent
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._multi_kernel import views_of
 from bnt.models.classical._subject_matrices import from_series, pack
 

@@ -21,7 +21,7 @@ from bnt.studies._statistics import (
     permutation_test,
     summarise,
 )
-from bnt.training._metrics import auroc, binary_metrics, calibration_error, multiclass_metrics
+from bnt.training._task import auroc, binary_metrics, calibration_error, multiclass_metrics
 
 scores = st.lists(st.floats(0, 1, width=32), min_size=3, max_size=20)
 

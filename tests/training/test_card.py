@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bnt.training._card import model_card
 from bnt.training._config import RunConfig
 from bnt.training._recipe import find_recipe
+from bnt.training._run import model_card
 from bnt.training._task import Task
 
 REPORT = {

@@ -10,7 +10,7 @@ import torch
 from bnt.models import create_model
 from bnt.splits import Split
 from bnt.training._batches import CentredInputs, prepare
-from bnt.training._describe import describe
+from bnt.training._config import describe
 from bnt.training._recipe import Recipe
 from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn import metrics as sk
 
 from bnt.errors import BadInput
-from bnt.training._metrics import (
+from bnt.training._task import (
     auroc,
     auroc_interval,
     binary_metrics,
@@ -18,8 +18,8 @@ from bnt.training._metrics import (
     multiclass_metrics,
     proportion_interval,
     regression_metrics,
+    task_for,
 )
-from bnt.training._task import task_for
 
 
 @given(st.integers(0, 10_000), st.integers(4, 60))

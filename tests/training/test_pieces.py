@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bnt.errors import BadInput
-from bnt.nn._steps import AveragedWeights
+from bnt.nn._network import AveragedWeights
 from bnt.training._batches import Batch, mixup
 from bnt.training._loop import halved_rate, learning_rate
 from bnt.training._recipe import RECIPES, Recipe, find_recipe

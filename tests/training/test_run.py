@@ -19,8 +19,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.splits import Split
 from bnt.training import _checkpoint as checkpoint_module
-from bnt.training._config import read_config, write_toml
-from bnt.training._describe import describe
+from bnt.training._config import describe, read_config, write_toml
 from bnt.training._recipe import Recipe
 from bnt.training._run import train_run
 from bnt.training._trained import TrainedRun, load_result

@@ -147,7 +147,7 @@ class Train:
         from bnt.cohort import load_cohort
         from bnt.splits._protocols import choose_split
         from bnt.training import find_recipe
-        from bnt.training._describe import describe
+        from bnt.training._config import describe
         from bnt.training._run import train_run
         from bnt.training._tracking import Tracking
 

@@ -8,10 +8,11 @@ of which are V(V-1)/2 for a V, so they are run with ``strict=False`` and a model
 
 from __future__ import annotations
 
+import json
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,16 +24,20 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from bnt._progress import say
 from bnt.cohort import Cohort
+from bnt.cohort._files import new_folder, write_atomic
+from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
-from bnt.estimators._fitting import check_series, fit_learner, undisturbed
+from bnt.estimators._fitting import check_series, checked_device, fit_learner, undisturbed
 from bnt.estimators._layout import Layout, labels_of, read_to_fit, read_to_predict
 from bnt.models import find_entry
+from bnt.models._catalog import short_name
 from bnt.models._own import remember
-from bnt.training._config import RunConfig
-from bnt.training._describe import data_digest, options_for
+from bnt.training._checkpoint import save_tensors
+from bnt.training._config import RunConfig, data_digest, options_for, write_toml
 from bnt.training._learner import Learner
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import Task
+from bnt.training._trained import TrainedRun
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -47,6 +52,7 @@ EXPECTED_FAILED_CHECKS: dict[str, str] = {
 }
 
 
+NOTE = "estimator.json"
 OVERRIDES = ("epochs", "batch_size", "lr", "n_members", "refit")
 
 
@@ -236,9 +242,12 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         Path
         """
         check_is_fitted(self)
-        from bnt.estimators._saving import save_estimator
-
-        return save_estimator(self, Path(path), overwrite=overwrite)
+        if not self._learner.state():  # a scikit-learn estimator of the user's own
+            raise BadInput(
+                f"Nothing is written to {path}: what {short_name(self.config_.model)} learned could be saved as a "
+                "pickle only, which bnt neither writes nor reads; fit it again where you need it."
+            )
+        return _save(self, Path(path), overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", model_file: str | Path | None = None) -> Self:
@@ -252,9 +261,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         model_file : path, optional
             The file of a model of one's own. It is run; without it only a file that you trained with here is.
         """
-        from bnt.estimators._saving import load_estimator
-
-        return load_estimator(cls, Path(path), device, model_file)
+        return _load(cls, Path(path), device, model_file)
 
 
 def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Cohort, np.ndarray, np.ndarray]:
@@ -267,3 +274,80 @@ def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Co
     if len(y) < 2:
         raise BadInput("Only one sample has a weight above zero: give two subjects or more.")
     return cohort, y, weights
+
+
+# -- a folder of plain files, without pickles ------------------------------------------------------------
+
+
+def _save(estimator: BrainNetworkEstimator, path: Path, overwrite: bool) -> Path:
+    """Write the estimator to a new folder, whole or not at all."""
+    config = estimator.config_
+    parameters = plain(estimator.get_params())
+    if isinstance(estimator.recipe, Recipe):
+        parameters["recipe"] = asdict(estimator.recipe)
+    parameters["random_state"] = config.seed
+    note = {
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "options": config.options,
+        "layout": asdict(estimator._layout),
+        "history": estimator.history_,
+        "n_iter": estimator.n_iter_,
+    }
+    if hasattr(estimator, "classes_"):
+        note["classes_dtype"] = estimator.classes_.dtype.str
+    if hasattr(estimator, "feature_names_in_"):
+        note["feature_names_in"] = estimator.feature_names_in_.tolist()
+    with new_folder(path, overwrite=overwrite, marker=NOTE) as work:
+        write_atomic(work / "config.toml", write_toml(config.to_dict()))
+        save_tensors(
+            work / "weights.safetensors", estimator._learner.state(), {"members": estimator._learner.n_members}
+        )
+        write_atomic(work / NOTE, json.dumps(note, indent=2) + "\n")
+        write_atomic(work / "DONE", config.digest() + "\n")
+    return path
+
+
+def _load(cls: type, path: Path, device: str, model_file: str | Path | None = None) -> Any:
+    """Make an estimator of this class from a folder of ``save``, or from a finished run."""
+    note = _note(path)
+    checked_device(device)
+    # TOML has no None and no nested tables among our options, JSON has both.
+    run = TrainedRun(path, device=device, options=note.get("options"), model_file=model_file)
+    config = run.config
+    wanted = "classification" if hasattr(cls, "predict_proba") else "regression"
+    if config.task.kind != wanted:
+        other = "BrainNetworkRegressor" if wanted == "classification" else "BrainNetworkClassifier"
+        raise BadInput(f"{path} holds a model for {config.task.kind}: open it with {other}.load.")
+    parameters = note.get("parameters") or {
+        "model": config.model,
+        "options": dict(config.options),
+        "recipe": asdict(config.recipe),
+        "random_state": config.seed,
+    }
+    if isinstance(parameters.get("recipe"), dict):
+        parameters["recipe"] = Recipe(**parameters["recipe"])
+    # The model is the one that was checked: the note may name another file, which fit would run.
+    estimator = cls(**parameters | {"device": device, "model": config.model})
+    layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
+    estimator._keep(config, layout, run.learner, note.get("history", []))
+    estimator.n_features_in_ = layout.n_features
+    estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
+    if config.task.kind == "classification":
+        estimator.classes_ = np.sort(np.array(config.task.classes, dtype=note.get("classes_dtype")))
+    if "feature_names_in" in note:
+        estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
+    return estimator
+
+
+def _note(path: Path) -> dict[str, Any]:
+    """Return what the estimator wrote beside the weights; a run of ``bnt train`` has no such file."""
+    if not (path / NOTE).is_file():
+        return {}
+    try:
+        note = json.loads((path / NOTE).read_text())
+        return note | {"layout": Layout(**note["layout"]), "parameters": dict(note["parameters"])}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise BadInput(
+            f"{path / NOTE} is not an estimator's note of this version ({error!r}): save it again."
+        ) from error

@@ -14,8 +14,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.splits._strata import allocate, classes_of, strata_of, units_of
-from bnt.training._config import RunConfig
-from bnt.training._describe import check_device
+from bnt.training._config import RunConfig, check_device
 from bnt.training._learner import EpochWatcher, Learner, Lines, make_learner
 from bnt.training._task import Task
 

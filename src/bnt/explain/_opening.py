@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bnt.cohort import Cohort, load_cohort
 from bnt.models import find_entry
-from bnt.models._inputs import Inputs
+from bnt.models.classical._inputs import Inputs
 from bnt.nn import Output
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS

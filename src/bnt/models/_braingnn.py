@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bnt.errors import BadInput
 from bnt.nn._network import Network, Output, check_choice, check_connectomes
-from bnt.nn._topk import Kept, TopKPool
+from bnt.nn._readouts import Kept, TopKPool
 
 # -- edges and node features ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bnt.errors import BadInput
 from bnt.nn._network import Network, Output, check_connectomes, check_series
-from bnt.nn._topk import TopKPool
+from bnt.nn._readouts import TopKPool
 
 # -- encoder: from the series of a ROI to an embedding -------------------------------------------------
 

@@ -20,12 +20,11 @@ from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
 from bnt.errors import BadInput
 from bnt.models._bnt import VanillaTF
-from bnt.models._inputs import Inputs
-from bnt.models.classical._decisions import Calibration, Decides
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._multi_kernel import MultiKernel
-from bnt.models.classical._solvers import check_target, signs
+from bnt.models.classical._solvers import Calibration, Decides, check_target, signs
 from bnt.models.classical._subject_matrices import unpack
-from bnt.nn._steps import AveragedWeights, draw_mixup, take_steps
+from bnt.nn._network import AveragedWeights, draw_mixup, take_steps
 
 BATCH = 16
 WARMUP = 30  # steps

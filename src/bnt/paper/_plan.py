@@ -14,7 +14,7 @@ from bnt.paper._printed import CLUSTERS
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant
-from bnt.training._describe import check_device, options_for
+from bnt.training._config import check_device, options_for
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import task_for
 

@@ -21,7 +21,7 @@ from bnt.paper._plan import Plan
 from bnt.paper._table1 import table1
 from bnt.paper._theory_report import theory
 from bnt.paper._training_curves import curves
-from bnt.training._describe import data_digest
+from bnt.training._config import data_digest
 from bnt.training._run import versions
 
 if TYPE_CHECKING:

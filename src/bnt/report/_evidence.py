@@ -16,7 +16,7 @@ from bnt.cohort._store import read_table
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
-from bnt.training._metrics import auroc, auroc_interval
+from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
 SMALL_TEST = 100

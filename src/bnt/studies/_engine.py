@@ -34,7 +34,7 @@ ENGINES = ("local", "ray")
 # Loaded once, before the workers fork: a worker that imports them itself spends longer on it than a linear model runs.
 PRELOADED = (
     "bnt.training._run",
-    "bnt.training._describe",
+    "bnt.training._config",
     "bnt.studies._job",
     "bnt.models._bnt",
     "bnt.models.classical",

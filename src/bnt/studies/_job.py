@@ -97,7 +97,7 @@ class Job:
 
 def configure(job: Job, cohort: Cohort) -> RunConfig:
     """Return the whole configuration that a job means on this cohort."""
-    from bnt.training._describe import describe
+    from bnt.training._config import describe
 
     return describe(
         cohort,
@@ -199,7 +199,7 @@ def step_seconds(
     import torch
 
     from bnt.training._batches import Batches
-    from bnt.training._describe import options_for
+    from bnt.training._config import options_for
     from bnt.training._learner import window_of
 
     def now() -> float:

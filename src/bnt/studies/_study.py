@@ -154,7 +154,7 @@ class Study:
 
     def description(self) -> dict[str, Any]:
         """Return what the study is, as plain data."""
-        from bnt.training._describe import data_digest
+        from bnt.training._config import data_digest
         from bnt.training._task import task_for
 
         return {

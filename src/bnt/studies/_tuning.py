@@ -173,7 +173,7 @@ class Tuning:
 
     def check(self) -> None:
         """Refuse a device that is not here, and a model that cannot be made as it is where it is to be tested."""
-        from bnt.training._describe import check_device
+        from bnt.training._config import check_device
 
         check_device(self.study.device)
         for variant in self.study.variants[1:]:

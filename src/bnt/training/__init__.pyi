@@ -10,8 +10,7 @@ __all__ = [
     "train_run",
 ]
 
-from ._config import RunConfig
-from ._describe import describe
+from ._config import RunConfig, describe
 from ._learner import Learner, make_learner
 from ._recipe import RECIPES, Recipe, find_recipe
 from ._run import train_run

@@ -17,7 +17,7 @@ from bnt.cohort._triangle import square_tensor
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.nn import Output
-from bnt.nn._steps import draw_mixup
+from bnt.nn._network import draw_mixup
 
 
 @dataclass

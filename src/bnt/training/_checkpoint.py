@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from bnt.cohort._files import sync_file, sync_folder, write_atomic
 from bnt.errors import BadInput
-from bnt.nn._steps import AveragedWeights
+from bnt.nn._network import AveragedWeights
 from bnt.training._recipe import Recipe
 
 
@@ -117,13 +119,10 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] |
 
     Whatever goes wrong, the file that was there before is intact.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     temporary = path.with_name(path.name + ".tmp")
     plain = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
     try:
-        save_file(plain, temporary, metadata={"facts": json.dumps(facts or {})})
+        safetensors.torch.save_file(plain, temporary, metadata={"facts": json.dumps(facts or {})})
         sync_file(temporary)
         os.replace(temporary, path)
         sync_folder(path.parent)
@@ -136,8 +135,6 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] |
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote."""
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict

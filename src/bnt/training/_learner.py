@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
-from bnt.models._inputs import Inputs
+from bnt.models.classical._inputs import Inputs
 from bnt.training._batches import RESIDENT_BYTES, Batches, CentredInputs, prepare
 from bnt.training._checkpoint import Checkpoint, load_tensors, save_tensors
 from bnt.training._config import RunConfig

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
-from bnt.nn._steps import take_steps
+from bnt.nn._network import take_steps
 from bnt.training._batches import Batch, Batches, mixup
 from bnt.training._checkpoint import Checkpoint, TrainState
 from bnt.training._recipe import Recipe

@@ -17,8 +17,7 @@ from bnt.models import find_entry
 from bnt.models._own import permitted
 from bnt.splits import Split, read_splits
 from bnt.training._checkpoint import load_tensors
-from bnt.training._config import RunConfig, read_config
-from bnt.training._describe import roi_names
+from bnt.training._config import RunConfig, read_config, roi_names
 from bnt.training._learner import make_learner
 
 

@@ -15,7 +15,7 @@ from bnt.cohort import square
 from bnt.cohort._triangle import endpoints, n_edges
 from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
-from bnt.models._inputs import Inputs
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import combine
 from bnt.models.classical._subject_matrices import from_correlations, from_series, pack, unpack
 

@@ -21,12 +21,21 @@ from scipy.special import expit, softmax
 
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
-from bnt.models._inputs import Inputs
 from bnt.models.classical import _solvers as solvers
-from bnt.models.classical._confounds import adjusted
-from bnt.models.classical._decisions import Calibration, Decides, folds
 from bnt.models.classical._features import feature_map
-from bnt.models.classical._solvers import Centring, check_positive, check_target, combine, gram, project, site_groups
+from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._solvers import (
+    Calibration,
+    Centring,
+    Decides,
+    check_positive,
+    check_target,
+    combine,
+    folds,
+    gram,
+    project,
+    site_groups,
+)
 
 
 @dataclass(eq=False)

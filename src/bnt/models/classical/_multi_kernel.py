@@ -15,12 +15,21 @@ from typing import Any
 import numpy as np
 
 from bnt.errors import BadInput
-from bnt.models._inputs import Inputs
 from bnt.models.classical import _solvers as solvers
-from bnt.models.classical._confounds import adjusted
-from bnt.models.classical._decisions import Calibration, Decides, folds
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, Lagged, ShrunkTangent, TangentFeatures
-from bnt.models.classical._solvers import Centring, check_positive, check_target, combine, gram, project, site_groups
+from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._solvers import (
+    Calibration,
+    Centring,
+    Decides,
+    check_positive,
+    check_target,
+    combine,
+    folds,
+    gram,
+    project,
+    site_groups,
+)
 
 KEPT_BYTES = 4 << 30  # of features; ABIDE at 200 ROIs takes 0.4 GB
 LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
