@@ -136,7 +136,8 @@ class Explain:
     """Explain a finished run: attention by network, cluster assignments, edge attributions.
 
     Writes tables (CSV), figures (PNG and PDF) and explain.json into DIR. What the model does not have is left out (a
-    linear model has no attention), and explain.json says so.
+    linear model has no attention). explain.json has the main numbers: n_subjects are those explained, and
+    n_subjects_of_map those that the edge map was computed from (a pattern uses the training part).
     """
 
     trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]

@@ -78,6 +78,8 @@ class Compare:
             chosen = reference if reference in done else next((name for name in names if name in done), done[0])
             _, summary, comparisons = write_tables(self.out, chosen, self.permutations)
             print((self.out / "summary.md").read_text())
+            if "auroc" in summary:
+                print("Scores and differences are in per cent; the CSV files and the page have shares of 1.")
             print(explanation(chosen, finished["split"].nunique(), comparisons, self.permutations))
             if "p_chance" in summary:
                 chance = summary.dropna(subset="p_chance")

@@ -175,7 +175,12 @@ class Explanation:
         what = config.label if config.task.kind == "regression" else f"{config.label} = {found.target}"
         title = f"{found.method}, {what}"
         self.draw("edges", figures.edge_matrix(found.score, self.networks, UNITS[found.method], title))
-        facts: Facts = {"method": found.method, "baseline": found.baseline, "target": what, "subjects": found.n}
+        facts: Facts = {
+            "method": found.method,
+            "baseline": found.baseline,
+            "target": what,
+            "n_subjects_of_map": found.n,
+        }
         if found.method == "integrated-gradients":
             facts["sum_of_shares"] = float(found.share.sum())  # 1, but for the error of the path's finite steps
         if self.networks is not None:

@@ -150,7 +150,7 @@ def calibration_curves(
     axes.plot([0, 1], [0, 1], **REFERENCE_LINE)
     for i, name, (positive, probability) in ordered(predictions, order):
         rising = np.argsort(probability, kind="stable")
-        bins = [b for b in np.array_split(rising, min(n_bins, max(len(rising) // 10, 1))) if len(b)]
+        bins = [b for b in np.array_split(rising, min(n_bins, max(len(rising) // 10, 2))) if len(b)]
         x = [probability[b].mean() for b in bins]
         y = [positive[b].mean() for b in bins]
         spans = [binomtest(int(positive[b].sum()), len(b)).proportion_ci(method="wilson") for b in bins]

@@ -103,6 +103,14 @@ def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
     """Put the legend under the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 3 if all(len(label) < 12 for label in labels) else 2
+    per_column = -(-len(labels) // columns)
+    lines = max(
+        (sum(label.count("\n") + 1 for label in labels[i : i + per_column]) for i in range(0, len(labels), per_column)),
+        default=0,
+    )
+    figure.set_figheight(
+        figure.get_figheight() + 0.14 * max(0, lines - 1)
+    )  # so that a long one takes nothing from the axes
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=7)
 
 

@@ -101,7 +101,18 @@ def model_words(variants: list[dict[str, Any]]) -> tuple[list[str], dict[str, An
     return words, shared
 
 
-def compare_command(study: dict[str, Any], config: RunConfig | None = None, reference: str | None = None) -> str:
+def typed_permutations(commands: list[str]) -> str:
+    """Return the number after the last ``--permutations`` that was typed; empty where there is none."""
+    words = [
+        word for command in commands for word in shlex.split(command.replace("--permutations=", "--permutations "))
+    ]
+    found = [after for before, after in zip(words, words[1:]) if before == "--permutations"]
+    return found[-1] if found else ""
+
+
+def compare_command(
+    study: dict[str, Any], config: RunConfig | None = None, reference: str | None = None, permutations: str = ""
+) -> str:
     """Return the command that repeats a study.
 
     Parameters
@@ -112,6 +123,8 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
         Of any of its runs: says the task, the threads and the device.
     reference : str, optional
         The variant that the others were compared with.
+    permutations : str
+        Draws of the permutation tests; empty where there were none.
     """
     models, shared = model_words(study["variants"])
     words = ["bnt", "compare", study["cohort"], "--models", *models, "--label", study["label"]]
@@ -132,6 +145,8 @@ def compare_command(study: dict[str, Any], config: RunConfig | None = None, refe
     found = [v["name"] for v in study["variants"]]
     if reference in found and found.index(str(reference)):
         words += ["--reference", models[found.index(str(reference))]]
+    if permutations:
+        words += ["--permutations", permutations]
     return joined([*words, "--out", "STUDY"])
 
 

@@ -201,9 +201,8 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     found = _leak_caveats(leak)
     n_test = report["n"]["test"]
     if not in_study:
-        found.append(
-            "One split: another split of these subjects changes an AUROC by 3 to 5 points; use bnt compare for a claim."
-        )
+        changes = "changes an AUROC by 0.03 to 0.05" if "auroc" in report["test"] else "gives another score"
+        found.append(f"One split: another split of these subjects {changes}; use bnt compare for a claim.")
     if n_test < SMALL_TEST:
         found.append(f"The test part has {n_test} subjects: the interval is wide, and matters more than the number.")
     test = report["test"]
@@ -228,13 +227,11 @@ def study_caveats(study: dict[str, Any], runs: pd.DataFrame, planned: int, leak:
     if len(runs) < planned:
         found.append(f"{len(runs)} of {planned} runs are finished: the tables show those.")
     if len(study["splits"]) < FEW_SPLITS:
-        found.append(f"{len(study['splits'])} splits: differences of a few points can be chance; use 20.")
+        found.append(f"{len(study['splits'])} splits: small differences can be chance; use 20.")
     if runs.empty:
         return found
     if runs["n_test"].min() < SMALL_TEST:
-        found.append(
-            f"The test parts have {runs['n_test'].min()} subjects: single scores are uncertain by many points."
-        )
+        found.append(f"The test parts have {runs['n_test'].min()} subjects: single scores are very uncertain.")
     if "auroc" in runs:
         spread = runs.groupby("variant", sort=False)["auroc"].std()
         shaky = spread[spread > UNSTABLE_SD]

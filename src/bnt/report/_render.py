@@ -58,6 +58,8 @@ def cell(value: Any) -> str:
             return ""
         if np.isinf(value):
             return "∞" if value > 0 else "−∞"
+        if abs(value) < 1e-12:  # what is left of a difference of equal numbers
+            value = 0.0
         if value == int(value) and abs(value) >= 100:
             return f"{int(value):,}"
         if 0 < abs(value) < 0.0005:

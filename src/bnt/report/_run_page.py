@@ -37,7 +37,7 @@ def run_page(folder: Path) -> dict[str, Any]:
     split = read_splits(folder / "splits.csv")[0]
     several = siblings if siblings is not None and len(siblings) > 1 else None
     return {
-        "title": f"{config.model} predicts {config.label}",
+        "title": f"Prediction of {config.label} with {config.model}",
         "lead": lead(result, several),
         "caveats": caveats + (explained.warnings if explained is not None else []),
         "refresh": 0,

@@ -85,7 +85,7 @@ def study_page(folder: Path, refresh: int = 0) -> dict[str, Any]:
     leak = study_leak(folder, planned, cohort)
     models = len(study["variants"])
     page: dict[str, Any] = {
-        "title": f"{counted(models, 'model')} predict{'s' if models == 1 else ''} {study['label']}",
+        "title": f"Prediction of {study['label']}: {counted(models, 'model')}",
         "lead": f"None of {len(planned)} runs is finished yet.",
         "caveats": evidence.study_caveats(study, runs, len(planned), leak),
         "refresh": refresh if len(runs) < len(planned) else 0,
@@ -140,13 +140,13 @@ def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
     if len(rows):
         row = rows.iloc[0]
         value = float(summary.loc[summary["variant"] == reference, metric].iloc[0])
-        text += f" The reference {reference} has {value:.3f}; the paired difference is {row['difference']:+.3f}"
+        text += f" The reference {reference} has {value:.3f}; the paired difference is {row['difference']:+z.3f}"
     else:
         row = comparisons.sort_values("difference", ascending=False).iloc[0]
         value = float(summary.loc[summary["variant"] == row["variant"], metric].iloc[0])
-        text += f" The next best, {row['variant']}, has {value:.3f}; its paired difference is {row['difference']:+.3f}"
+        text += f" The next best, {row['variant']}, has {value:.3f}; its paired difference is {row['difference']:+z.3f}"
     if np.isfinite(row["low"]):
-        text += f" (95 % interval {row['low']:+.3f} to {row['high']:+.3f}, corrected for overlapping splits)"
+        text += f" (95 % interval {row['low']:+z.3f} to {row['high']:+z.3f}, corrected for overlapping splits)"
         text += "." if row["low"] > 0 or row["high"] < 0 else ", which chance can explain."
         return text
     why = "from one split" if row["n_splits"] < 2 else f"the same on all {row['n_splits']} splits"
@@ -238,6 +238,7 @@ def subjects(folder: Path, runs: pd.DataFrame, summary: pd.DataFrame) -> dict[st
         sites = Chart(charts.per_site_plot(by_site, order=order), every)
     return {
         "n_models": len(pooled),
+        "fewer": counted(len(few), "model") if len(few) < len(summary) else "",
         "left_out": len(summary) - len(pooled),
         "roc": Chart(charts.roc_curves(pooled, order=order), data),
         "calibration": Chart(calibrated, data[data["model"].isin(few)]),
@@ -292,8 +293,9 @@ def reproducibility(folder: Path, study: dict[str, Any], planned: Planned, compa
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
     typed = study.get("commands", [])
     compared = all(command.startswith("bnt compare ") for command in typed)
+    permutations = commands.typed_permutations(typed) if "p_permutation" in comparisons else ""
     return {
-        "command": commands.compare_command(study, config, reference) if compared else "",
+        "command": commands.compare_command(study, config, reference, permutations) if compared else "",
         "typed": "\n".join(typed),
         "splits": commands.split_table(first) or None,
         "settings": (folder / "study.json").read_text(),

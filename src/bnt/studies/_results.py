@@ -300,8 +300,8 @@ def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
         cells = [row["variant"], *(shown(row, c) for c in columns), str(row["n_splits"])]
         if row["variant"] in found.index:
             one = found.loc[row["variant"]]
-            difference = f"{scale * one['difference']:+.{digits}f}" if np.isfinite(one["difference"]) else NOTHING
-            low, high = (f"{scale * one[side]:+.{digits}f}" for side in ("low", "high"))
+            difference = f"{scale * one['difference']:+z.{digits}f}" if np.isfinite(one["difference"]) else NOTHING
+            low, high = (f"{scale * one[side]:+z.{digits}f}" for side in ("low", "high"))
             span = f" [{low}, {high}]" if np.isfinite(one["low"]) else f" [{NOTHING}]"
             cells += [difference + (span if difference != NOTHING else ""), p_value(one["p_corrected_holm"], NOTHING)]
             cells += [p_value(one[c], NOTHING) for c in extra]
