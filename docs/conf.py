@@ -84,7 +84,7 @@ TABLES = {
     "*(The table of recipes is made when the pages are built with `make docs`.)*": recipes_table,
     "*(The table of kinds is made when the pages are built with `make docs`.)*": kinds_table,
 }
-OTHERS = ("leaderboard", "explaining", "theory", "reproduction", "abcd", "cluster", "tuning")
+OTHERS = ("benchmark", "leaderboard", "explaining", "theory", "reproduction", "abcd", "cluster", "tuning")
 
 
 def fill(app: object, name: str, source: list[str]) -> None:

@@ -132,7 +132,7 @@ def test_a_network_learns_a_planted_effect(cohort, tiny):
 
 @pytest.mark.parametrize("name", bnt.list_models())
 def test_every_model_of_the_catalogue_fits_and_predicts(cohort, y, name):
-    small = {"ffn": 16, "n_clusters": 3, "n_layers": 1, "min_steps": 5}
+    small = {"ffn": 16, "n_clusters": 3, "n_layers": 1, "n_heads": 2, "min_steps": 5}
     allowed = bnt.models.model_options(name)
     options = {k: v for k, v in small.items() if k in allowed}
     clf = clone(BrainNetworkClassifier(name, options, epochs=1, random_state=0))

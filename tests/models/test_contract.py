@@ -33,7 +33,7 @@ NETWORKS, CLASSICAL = list_models(family="network"), list_models(family="classic
 T = 32  # volumes
 
 # Learning rate and epochs of the short schedule, where the common ones are not enough.
-SCHEDULES = {"dgm": (1e-2, 15), "brainnetgnn": (2e-3, 10)}
+SCHEDULES = {"dgm": (1e-2, 15), "brainnetgnn": (2e-3, 10), "bqn": (5e-4, 40)}
 
 # They do not find in ten epochs how series are coupled; what one series shows they do find, see below.
 SERIES_ONLY = list_models("brainnetgnn*")
@@ -233,13 +233,20 @@ def test_models_of_series_ask_for_them(name):
 
 
 def permuted(tensor: Tensor, axis: int, kind: str, order: Tensor) -> Tensor:
-    """Reorder the ROIs along one axis."""
+    """Reorder the ROIs along one axis; entries after the first V of ``v`` and ``vv`` belong to no ROI and stay."""
     v, size = len(order), tensor.shape[axis]
-    each = {"v": (v,), "vk": (v, size // v), "kv": (size // v, v), "vv": (v, v)}[kind]
+    if kind == "pair":
+        rows, columns = torch.triu_indices(v, v, offset=1)
+        by_row = torch.zeros(v, v, dtype=torch.long)
+        by_row[rows, columns] = by_row[columns, rows] = torch.arange(size)
+        return tensor.index_select(axis, by_row[order][:, order][rows, columns])
+    each = {"v": (size,), "vk": (v, size // v), "kv": (size // v, v), "vv": (v, size // v)}[kind]
     index = torch.arange(size).view(each)
-    index = index[..., order] if kind == "kv" else index[order]
-    if kind == "vv":
-        index = index[:, order]
+    first = torch.cat([order, torch.arange(v, max(v, each[-1]))])
+    if kind in ("v", "kv", "vv"):
+        index = index[..., first]
+    if kind in ("vk", "vv"):
+        index = index[order]
     return tensor.index_select(axis, index.flatten())
 
 

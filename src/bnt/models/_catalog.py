@@ -116,6 +116,9 @@ FBNETGEN_TRAINING = {"reduction": "sum"}
 # Rates and losses of their own publications.
 BRAINNETGNN_TRAINING = {"lr": 5e-4, "lr_end": 5e-5, "mixup": 0.0, "reduction": "mean"}
 DGM_TRAINING = {"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"}
+BQN_TRAINING = {"lr": 1e-4, "lr_end": 1e-4, "batch_size": 16, "mixup": 1.0, "reduction": "sum"}
+COM_BRAINTF_TRAINING = {"lr": 1e-4, "lr_end": 1e-5, "batch_size": 64, "mixup": 0.0, "reduction": "sum"}
+RELEASED_TRAINING = {"lr": 1e-4, "lr_end": 1e-5, "batch_size": 16, "mixup": 1.0, "reduction": "sum"}
 
 CATALOG: tuple[Entry, ...] = (
     Entry(
@@ -214,6 +217,29 @@ CATALOG: tuple[Entry, ...] = (
         "Kazi 2023",
         presets={"released": True},
         training=DGM_TRAINING,
+    ),
+    Entry(
+        "com-braintf",
+        "bnt.models._com_braintf:ComBrainTF",
+        "Transformer within each functional network, then over all ROIs",
+        "Bannadabhavi 2023",
+        training=COM_BRAINTF_TRAINING,
+    ),
+    Entry(
+        "alter",
+        "bnt.models._alter:ALTER",
+        "Released Transformer with random-walk features",
+        "Yu 2024",
+        training=RELEASED_TRAINING,
+    ),
+    Entry("bqn", "bnt.models._bqn:BQN", "Products of entries in place of messages", "Yang 2025", training=BQN_TRAINING),
+    Entry(
+        "dual-path",
+        "bnt.models._dual_path:DualPath",
+        "A linear model of edges plus graph attention on series",
+        "Han 2025",
+        needs_series=True,
+        training=RELEASED_TRAINING,
     ),
     Entry("svm", "bnt.models.classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
     Entry("logistic", "bnt.models.classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),

@@ -317,13 +317,16 @@ class _Attend(torch.autograd.Function):
 def self_attention(layer: nn.MultiheadAttention, z: Tensor) -> Tensor:
     """Return what torch's layer computes of (B, V, D) with itself as query, key and value."""
     packed = F.linear(z, layer.in_proj_weight, layer.in_proj_bias)  # (B, V, 3D)
-    if layer.training and _fast(z):
-        mixed = _Attend.apply(packed, layer.num_heads, layer.dropout)
-    else:
-        q, k, value = split_heads(packed, layer.num_heads)
-        mixed = F.scaled_dot_product_attention(q, k, value, dropout_p=layer.dropout if layer.training else 0.0)
-        mixed = mixed.transpose(1, 2).flatten(2)
-    return layer.out_proj(mixed)
+    return layer.out_proj(attend(packed, layer.num_heads, layer.dropout, layer.training))
+
+
+def attend(packed: Tensor, n_heads: int, p: float, training: bool) -> Tensor:
+    """Return softmax attention (B, V, D), with dropout while training, of packed projections (B, V, 3D)."""
+    if training and _fast(packed):
+        return _Attend.apply(packed, n_heads, p)
+    q, k, value = split_heads(packed, n_heads)
+    mixed = F.scaled_dot_product_attention(q, k, value, dropout_p=p if training else 0.0)
+    return mixed.transpose(1, 2).flatten(2)
 
 
 # -- attention with biases -----------------------------------------------------------------------------

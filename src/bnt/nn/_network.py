@@ -61,8 +61,9 @@ class Network(nn.Module):
         Options of a network that trains in seconds, for tests; they fit series of 32 volumes.
     per_roi : mapping
         Which axes of which parameters belong to ROIs, by a regular expression of the parameter's name: ``v`` one
-        entry per ROI, ``vk`` and ``kv`` several with the ROI as the slow or the fast index, ``vv`` one per pair.
-        With the ROIs of the data and these axes permuted alike, no answer changes.
+        entry per ROI, ``vk`` and ``kv`` several with the ROI as the slow or the fast index, ``vv`` one per ordered
+        pair, ``pair`` one per pair i < j, row by row; what follows the V entries of ``v`` and ``vv`` belongs to no
+        ROI. With the ROIs of the data and these axes permuted alike, no answer changes.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -263,16 +264,38 @@ def check_options(config: RunConfig) -> None:
 
 
 def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options, without those left unset, and what a series model reads of each scan.
+    """Return the options, without those left unset, and what the cohort decides.
 
-    It reads 512 volumes where every scan has as many; otherwise what the model says, cut to the shortest scan.
+    A series model reads 512 volumes where every scan has as many; otherwise what the model says, cut to the shortest
+    scan. A model of networks is given the network of each ROI.
     """
     options = {name: value for name, value in options.items() if value is not None}
     if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
         default, shortest = model_options(name).get("n_volumes"), int(cohort.timeseries.lengths.min())
         if default is not None:
             options["n_volumes"] = LONG_SCAN if shortest >= LONG_SCAN else min(int(default), shortest)
+    if "networks" in model_options(name):
+        options["networks"] = roi_networks(cohort, name, options.get("networks", "network"))
     return options
+
+
+def roi_networks(cohort: Cohort, model: str, asked: str | Sequence[str]) -> list[str]:
+    """Return the network of each ROI: as given, of a column of the ROI table, or of a file with one name per line."""
+    if not isinstance(asked, str):
+        return [str(name) for name in asked]
+    found = None
+    if asked in cohort.rois:
+        found = cohort.rois[asked].fillna("").astype(str).tolist()
+    elif Path(asked).expanduser().is_file():
+        found = Path(asked).expanduser().read_text(encoding="utf-8").splitlines()
+    if found is None or not any(found):
+        what = f"{asked!r} is neither a file nor a column" if found is None else f"{asked!r} is empty"
+        raise BadInput(
+            f"Model {model!r} needs the functional network of each ROI, and {what} of rois.tsv of "
+            f"{cohort.path or 'the cohort'}: fill the column network, or set the option networks to a column "
+            f"({', '.join(cohort.rois.columns)}) or to a file with one name per line."
+        )
+    return found
 
 
 def data_digest(cohort: Cohort, *names: str) -> str:
