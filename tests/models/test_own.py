@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 import bnt
 from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.models._catalog import short_name, split_word
+from bnt.models._registry import short_name, split_word
 from bnt.training._trained import TrainedRun
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-models.md"

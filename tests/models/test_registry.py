@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bnt.errors import BadInput
-from bnt.models import count_parameters, create_model, find_entry, list_models, model_options
+from bnt.models import count_parameters, create_model, expand_models, find_entry, list_models, model_options
 from bnt.models._catalog import CATALOG
 
 
@@ -26,6 +26,17 @@ def test_names_are_found_by_wildcards():
     assert list_models("bnt*") == ["bnt", "bnt-released"]
     assert list_models("*-released", family="classical") == []
     assert list_models("BNT") == []
+
+
+def test_groups_and_patterns_stand_for_several_models():
+    classical = expand_models(["classical"])
+    assert "svm" in classical
+    assert "bnt" not in classical
+    assert set(expand_models(["paper"])) >= {"bnt", "dgm-released"}
+    assert expand_models(["bnt*:ffn=8", "bnt:ffn=8", "svm"])[:2] == ["bnt:ffn=8", "bnt-released:ffn=8"]
+    assert all(not find_entry(name).needs_series for name in expand_models(["all"], series=False))
+    with pytest.raises(BadInput, match=r"nosuch\*"):
+        expand_models(["nosuch*"])
 
 
 def test_entries_say_what_they_are():

@@ -18,6 +18,8 @@ class Models:
 
     model: tyro.conf.Positional[str] = ""
     """Show this model's options, and where it departs from its paper."""
+    filter: str = ""
+    """List only these: a pattern ("bnt*") or a group (paper, classical, series, 2023+)."""
     rois: int = 200
     """V, for the numbers of parameters."""
     parameters: bool = True
@@ -28,8 +30,7 @@ class Models:
     def run(self) -> None:
         """Print the catalogue, or one model."""
         from bnt.cli._board import print_table
-        from bnt.models import count_parameters
-        from bnt.models._catalog import CATALOG
+        from bnt.models import count_parameters, expand_models, find_entry
 
         if self.model:
             describe_model(self.model, self.rois)
@@ -47,7 +48,7 @@ class Models:
                     "of": entry.paper,
                     "what it is": entry.summary,
                 }
-                for entry in CATALOG
+                for entry in map(find_entry, expand_models([self.filter or "all"]))
             ]
         )
         if self.csv is not None:

@@ -173,7 +173,7 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
         Fields of the recipe that were changed for all models.
     """
     from bnt.models import find_entry
-    from bnt.models._catalog import short_name, split_word
+    from bnt.models._registry import short_name, split_word
     from bnt.studies._job import Variant
     from bnt.training import find_recipe
 

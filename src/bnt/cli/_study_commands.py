@@ -30,8 +30,9 @@ class Compare:
     out: Path
     """Folder of the study."""
     models: tuple[str, ...] = ("bnt", "svm")
-    """Models of `bnt models`, each with options if need be: bnt "bnt:n_clusters=4,recipe.lr=1e-3" svm. The first is the
-    reference unless --reference names another."""
+    """Models of `bnt models`, each with options if need be: bnt "bnt:n_clusters=4,recipe.lr=1e-3" svm; groups (all,
+    paper, classical, series, 2023+) and patterns ("bnt*") stand for several. The first is the reference unless
+    --reference names another."""
     splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits()
     seeds: tuple[int, ...] = (0,)
     """Seeds of training; scores are averaged over them within a split."""
@@ -48,13 +49,17 @@ class Compare:
         from bnt._progress import say
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort
+        from bnt.models import expand_models
         from bnt.studies import Study, run_table
         from bnt.studies._results import write_tables
         from bnt.studies._wording import duration
 
         cohort = load_cohort(self.cohort)
         target, training, machine = self.target, self.training, self.machine
-        variants = [parse_variant(word, training.recipe, training.changes()) for word in self.models]
+        words = expand_models(self.models, series=cohort.timeseries is not None)
+        if len(words) > len(self.models):
+            say(f"{len(words)} models: {', '.join(words)}.")
+        variants = [parse_variant(word, training.recipe, training.changes()) for word in words]
         names = [v.name for v in variants]
         splits = make_splits(self.splitting, cohort, target.label)
         settings = study_settings(target, self.splitting, machine)

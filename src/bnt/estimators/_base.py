@@ -30,8 +30,8 @@ from bnt.errors import BadInput
 from bnt.estimators._fitting import check_series, checked_device, fit_learner, undisturbed
 from bnt.estimators._layout import Layout, labels_of, read_to_fit, read_to_predict
 from bnt.models import find_entry
-from bnt.models._catalog import short_name
 from bnt.models._own import remember
+from bnt.models._registry import short_name
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, data_digest, options_for, write_toml
 from bnt.training._learner import Learner

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput, in_one_line
-from bnt.models._catalog import Entry, is_own, own_parts, own_source, short_name, source_digest
+from bnt.models._catalog import Entry
+from bnt.models._registry import is_own, own_parts, own_source, short_name, source_digest
 from bnt.models.classical._inputs import Inputs
 from bnt.nn import Network, Output
 

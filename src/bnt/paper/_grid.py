@@ -13,7 +13,7 @@ import pandas as pd
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.models._catalog import is_own
+from bnt.models._registry import is_own
 from bnt.paper._output import open_output
 from bnt.paper._plan import Plan, prepare
 from bnt.paper._printed import show

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bnt.models._catalog import is_own
+from bnt.models._registry import is_own
 from bnt.splits import Split, read_splits
 from bnt.splits._split import SplitName
 from bnt.splits._table import is_table, splits_text

@@ -19,8 +19,8 @@ from typing import Any
 
 from bnt.cohort._files import forget, holder
 from bnt.errors import BadInput
-from bnt.models._catalog import source_digest
 from bnt.models._own import remember
+from bnt.models._registry import source_digest
 from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
 
 Failures = dict[str, str]  # name of a failed job -> its one-sentence reason

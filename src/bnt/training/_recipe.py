@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.models._catalog import check_value
+from bnt.models._registry import check_value
 
 
 @dataclass(frozen=True)
