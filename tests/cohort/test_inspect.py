@@ -12,6 +12,7 @@ import pytest
 from bnt.cli._main import main
 from bnt.cohort import Cohort
 from bnt.cohort import _inspect as inspect
+from bnt.cohort._findings import layout
 from bnt.cohort._inspect import Inspection, inspect_cohort
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
@@ -191,9 +192,39 @@ def test_an_unknown_label_is_refused() -> None:
         inspect_cohort(Cohort(*sound()), "height")
 
 
-def test_a_continuous_label_is_refused() -> None:
-    with pytest.raises(BadInput, match="too many to count classes by"):
-        inspect_cohort(Cohort(*sound()), "age")
+def test_a_continuous_label_is_described() -> None:
+    edges, table = sound()
+    cohort = Cohort(edges, table.assign(hamd=[np.nan, *np.arange(1.0, N)]))
+    report = inspect_cohort(cohort, "hamd")
+    assert (report.score.spread.n, report.score.missing) == (N - 1, 1)
+    assert report.score.spread.mean == pytest.approx(N / 2)
+    assert (report.score.smallest, report.score.largest, sum(report.score.counts)) == (1, N - 1, N - 1)
+    assert report.sites[0].numbers["hamd"].n == 11
+    text = "\n".join(layout(report))
+    assert "Task: regression of hamd" in text
+    assert "█" in text
+
+
+def test_the_task_of_a_label_and_its_reason_are_shown() -> None:
+    assert "Task: classification of diagnosis" in "\n".join(layout(inspect_cohort(Cohort(*sound()))))
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "reason"),
+    [
+        (np.array(["F", "M"]), "classification", "text"),
+        (np.arange(5), "classification", "5 different whole numbers"),
+        (np.arange(6), "regression", "6 different numbers"),
+        (np.array([0.5, 1.0]), "regression", "not whole"),
+    ],
+)
+def test_the_sentence_about_the_task_is_what_is_done(y: np.ndarray, task: str, reason: str) -> None:
+    from bnt.training._task import task_for
+
+    sentence = inspect.task_sentence(y, "hamd")
+    assert f"{task} of hamd" in sentence
+    assert reason in sentence
+    assert task_for(y).kind == task
 
 
 def test_a_view_is_described_not_the_whole() -> None:

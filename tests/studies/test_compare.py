@@ -10,7 +10,7 @@ import pytest
 
 from bnt.cli._main import main
 from bnt.cli._parsing import parse_variant
-from bnt.cohort import Cohort
+from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.report._build import write_report
 
@@ -39,7 +39,9 @@ def compare(folder, out, *rest):
 def test_compare_prints_a_table_and_resumes_with_more_models(cohort_folder, tmp_path, capsys):
     out = tmp_path / "study"
     assert compare(cohort_folder, out, "--models", "logistic", "logistic:C=0.01", "--splits", "2") == 0
-    assert "| logistic:C=0.01 |" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "| logistic:C=0.01 |" in printed.out
+    assert "Task: classification of diagnosis" in printed.err
     more = ("--models", "svm", "--splits", "2", "--reference", "logistic", "--permutations", "50")
     assert compare(cohort_folder, out, *more) == 0
     printed = capsys.readouterr().out
@@ -55,6 +57,20 @@ def test_compare_prints_a_table_and_resumes_with_more_models(cohort_folder, tmp_
     runs = pd.read_csv(out / "runs.csv")
     assert (runs["command"] == "; ".join(commands)).all()
     assert runs["versions"].str.contains("torch").all()
+
+
+def test_text_predicted_as_a_score_is_refused_in_one_sentence(cohort_folder, tmp_path, capsys):
+    people = pd.read_csv(cohort_folder / "participants.tsv", sep="\t", dtype={"family": str, "group": str})
+    cohort = load_cohort(cohort_folder)
+    Cohort(np.asarray(cohort.connectomes), people.assign(sex=["F", "M"] * 30)).save(tmp_path / "sexed")
+    for command in (["compare", "--models", "ridge"], ["train", "--model", "ridge"]):
+        words = [command[0], str(tmp_path / "sexed"), *command[1:], "--out", str(tmp_path / "out")]
+        assert main([*words, "--label", "sex", "--task", "regression"]) == 2
+        error = capsys.readouterr().err
+        assert "'F'" in error
+        assert "--task" in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_failed_model_is_listed_and_the_others_are_shown(cohort_folder, tmp_path, capsys):

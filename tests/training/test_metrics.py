@@ -100,6 +100,18 @@ def test_task_is_read_from_the_labels():
     assert task_for(np.arange(30), "classification").n_outputs == 30
 
 
+@pytest.mark.parametrize("n", [72, 31, 12])
+def test_a_whole_number_score_is_a_score_in_a_small_sample_too(n):
+    hamd = np.random.default_rng(0).integers(0, 53, size=n)
+    assert task_for(hamd).kind == "regression"
+
+
+def test_text_is_no_score():
+    with pytest.raises(BadInput, match="'F'") as error:
+        task_for(np.array(["F", "M", "F"]), "regression")
+    assert error.value.parameter == "task"
+
+
 @pytest.mark.parametrize("y", [[1.0, 1.5, 2.0], [1.0, 2.0, np.nan], [1.0, 2.0, np.inf]])
 def test_numbers_that_are_not_whole_are_no_classes(y):
     with pytest.raises(BadInput, match="no whole number and so no class"):

@@ -26,7 +26,8 @@ class Target:
     label: str = "diagnosis"
     """Column of participants.tsv to predict."""
     task: Literal["auto", "classification", "regression"] = "auto"
-    """Whether the label is a class or a score."""
+    """Whether the label is a class or a score. auto: text and up to five different whole numbers are classes, other
+    numbers scores."""
     positive: str | None = None
     """The positive class of two (sensitivity is its recall); by default the last in sorted order."""
 
@@ -88,6 +89,14 @@ class Machine:
         if self.jobs < 0 or self.threads < 1:
             raise BadInput(f"--jobs is {self.jobs} and --threads is {self.threads}: give at least 0 and at least 1.")
         return self.jobs or max(1, len(os.sched_getaffinity(0)) // self.threads)
+
+
+def say_task(cohort: Cohort, target: Target) -> None:
+    """Say what is predicted, why, and which option changes it."""
+    from bnt._progress import say
+    from bnt.cohort._inspect import task_sentence
+
+    say(task_sentence(cohort.labels(target.label), target.label, target.task))
 
 
 def make_splits(options: Splits, cohort: Cohort, label: str) -> list[Split]:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bnt.cli._options import Machine, Splits, Target, Training, carry_out, make_splits, print_failures, study_settings
+from bnt.cli._options import (
+    Machine,
+    Splits,
+    Target,
+    Training,
+    carry_out,
+    make_splits,
+    print_failures,
+    say_task,
+    study_settings,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +80,7 @@ class Compare:
             say(sentence)
         processes = machine.processes()
         waiting, seconds = len(study.todo()), study.estimate(processes)
+        say_task(cohort, target)
         if waiting:
             cost = "" if seconds is None or machine.engine == "ray" else f", about {duration(seconds)}"
             where = "on Ray" if machine.engine == "ray" else f"{min(processes, waiting)} at a time"
@@ -195,9 +206,10 @@ class Tune:
             seed=self.seed,
             **study_settings(target, self.splitting, machine),
         )
+        tuning.check()
+        say_task(cohort, target)
         for sentence in tuning.study.cautions:
             say(sentence)
-        tuning.check()
         count = f"{len(splits)} split{'s' if len(splits) != 1 else ''}"
         say(f"{tuning.n_trials()} trials over {count} ({tuning.source}){how_long(tuning, self)}.")
         failures = carry_out(tuning, machine)

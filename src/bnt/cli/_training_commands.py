@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bnt.cli._options import Settings, Splitting, Target, Training
+from bnt.cli._options import Settings, Splitting, Target, Training, say_task
 
 if TYPE_CHECKING:
     import bnt.splits
@@ -173,6 +173,7 @@ class Train:
             task=target.task,
             positive=target.positive,
         )
+        say_task(cohort, target)
         with (
             EpochLine() as line,
             Tracking(self.track, config, self.out, folder=self.track_dir, watch=line) as watch,

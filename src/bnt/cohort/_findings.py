@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from bnt.cohort._inspect import Inspection, Part
+    from bnt.cohort._inspect import Inspection, Part, Score
 
 FISHER_KINDS = ("shrunk-z", "fisher-z")
 FEW_VOLUMES = 100  # fewer were left out of the paper's cohort
@@ -164,11 +164,13 @@ def _duplicates(report: Inspection) -> Iterator[Check]:
 
 def _design(report: Inspection) -> Iterator[Check]:
     if report.label is None:
-        yield Check("label", "note", "no column with two to ten values to count classes by")
+        yield Check("label", "note", "no column of classes to count by; --label COLUMN describes a score")
         return
     unknown = report.missing.get(report.label, 0)
     if unknown:
         yield Check(report.label, "warning", f"missing for {unknown} subjects")
+    if report.score is not None:
+        return
     if len(report.levels) < 2:
         yield Check(report.label, "warning", "one class only: nothing to learn")
         return
@@ -225,7 +227,8 @@ def layout(report: Inspection) -> list[str]:
     if report.volumes is not None:
         low, middle, high = report.volumes
         lines.append(f"  volumes: {low} to {high}, median {middle:g}")
-    lines += ["", *_by_class(report), "", *_by_site(report), "", "Checks"]
+    shown = _by_class(report) if report.score is None else _of_score(report.label or "", report.score)
+    lines += ["", *shown, *([f"  {report.task}"] if report.task else []), "", *_by_site(report), "", "Checks"]
     marks = {"ok": "ok", "note": "note", "warning": "LOOK"}
     heads = aligned([[marks[c.state], c.name, ""] for c in report.checks], left=3)
     indent = max(map(len, heads)) + 2
@@ -246,6 +249,19 @@ def _number(part: Part, column: str, digits: int) -> str:
 
 
 _DIGITS = {"age": 1, "mean_fd": 3, "fiq": 0}
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def _of_score(label: str, score: Score) -> list[str]:
+    """Return a continuous label in three lines: its numbers, and a histogram."""
+    found, top = score.spread, max(score.counts)
+    bars = "".join(BARS[-(-n * (len(BARS) - 1) // top)] for n in score.counts)
+    return [
+        f"Score {label}",
+        f"  n {found.n:,}, mean {found.mean:.4g} ± {found.sd:.4g} SD, median {found.median:.4g}, range "
+        f"{score.smallest:.4g} to {score.largest:.4g}, missing {score.missing}",
+        f"  {score.smallest:.4g} |{bars}| {score.largest:.4g}   (largest bar: {top} subjects)",
+    ]
 
 
 def _by_class(report: Inspection) -> list[str]:
@@ -274,7 +290,8 @@ def _by_class(report: Inspection) -> list[str]:
 
 
 def _by_site(report: Inspection) -> list[str]:
-    columns = [c for c in ("age", "mean_fd") if any(c in site.numbers for site in report.sites)]
+    described = ("age", "mean_fd") if report.score is None else (report.label or "", "age", "mean_fd")
+    columns = [c for c in dict.fromkeys(described) if any(c in site.numbers for site in report.sites)]
     classes = [report.levels[v] for v in report.levels]
     two = len(classes) == 2
     head = ["site", "n", *classes, *([f"% {classes[1]}"] if two else []), "volumes", *columns, "ROIs missing"]
@@ -289,7 +306,7 @@ def _by_site(report: Inspection) -> list[str]:
                 *map(str, counts),
                 *([f"{100 * counts[1] / max(sum(counts), 1):.0f}"] if two else []),
                 "-" if site.volumes is None else str(low) if low == high else f"{low}-{high}",
-                *(_number(site, c, _DIGITS[c]) for c in columns),
+                *(_number(site, c, _DIGITS.get(c, 1)) for c in columns),
                 str(site.rois_without_signal or "-"),
             ]
         )

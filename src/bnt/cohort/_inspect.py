@@ -21,6 +21,52 @@ from bnt.errors import BadInput
 
 _SUBJECTS_AT_ONCE = 64
 _NUMBERS = ("age", "mean_fd", "fiq")  # described by class and by site where a cohort has them
+MOST_CLASSES = 5  # a numeric label with more different values than this is a score
+BINS = 12
+
+
+def is_score(values: np.ndarray) -> bool:
+    """Return whether a label is a score and not classes: numbers that are not whole, or more than 5 different ones.
+
+    Text is always classes.
+
+    Examples
+    --------
+    >>> is_score(np.arange(5)), is_score(np.arange(6)), is_score(np.array([0.5, 1.0]))
+    (False, True, True)
+    """
+    if values.dtype.kind not in "iuf":
+        return False
+    return not np.array_equal(values, np.round(values)) or len(np.unique(values)) > MOST_CLASSES
+
+
+def task_sentence(y: np.ndarray, label: str, kind: str = "auto") -> str:
+    """Return what is predicted and why, and the option that changes it.
+
+    Examples
+    --------
+    >>> task_sentence(np.array([0.5, 1.0]), "age")
+    'Task: regression of age, which has numbers that are not whole.'
+    """
+    y = np.asarray(y)
+    distinct = np.unique(y)
+    if kind != "auto":
+        return f"Task: {kind} of {label}, as --task says."
+    if y.dtype.kind not in "biuf":
+        named = ", ".join(map(str, distinct[:MOST_CLASSES])) + (", ..." if len(distinct) > MOST_CLASSES else "")
+        return f"Task: classification of {label}, which is text ({len(distinct)} classes: {named})."
+    if not is_score(y):
+        named = ", ".join(f"{v:g}" for v in distinct)
+        return (
+            f"Task: classification of {label}, which has {len(distinct)} different whole numbers ({named}); --task "
+            "regression predicts it as a score."
+        )
+    if not np.array_equal(y, np.round(y)):
+        return f"Task: regression of {label}, which has numbers that are not whole."
+    return (
+        f"Task: regression of {label}, which has {len(distinct)} different numbers (more than {MOST_CLASSES}); --task "
+        "classification takes them as classes."
+    )
 
 
 @dataclass
@@ -31,6 +77,17 @@ class Spread:
     mean: float
     sd: float
     median: float
+
+
+@dataclass
+class Score:
+    """A continuous label: how it is distributed, and how many subjects lack it."""
+
+    spread: Spread
+    smallest: float
+    largest: float
+    missing: int
+    counts: list[int]  # subjects in bins of equal width
 
 
 @dataclass
@@ -77,7 +134,9 @@ class Inspection:
     has_series: bool
     volumes: tuple[int, float, int] | None  # smallest, median, largest
     label: str | None
-    levels: dict[str, str]  # value of the label -> what it means
+    levels: dict[str, str]  # value of the label -> what it means; empty for a score
+    score: Score | None  # where the label is one
+    task: str  # what the label would be predicted as, and why
     sites: list[Part]
     classes: list[Part]
     differences: dict[str, float]  # between two classes, in standard deviations
@@ -96,8 +155,8 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
     ----------
     cohort : Cohort
     label : str, optional
-        The column to count classes by; ``diagnosis`` where there is one, else the first column with
-        two to ten values.
+        The column to count classes by, or a score to describe; ``diagnosis`` where there is one, else the first
+        column of classes.
     verify : bool
         Compare every file with its sha256 in the manifest (reads everything once more).
     """
@@ -105,7 +164,8 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
     name = _label_of(cohort, label)
     values = scan_values(cohort)
     table = table.assign(_without=[values.without_signal.get(p, 0) for p in table["participant_id"]])
-    levels = {} if name is None else _levels(table[name], cohort.levels.get(name, {}))
+    score = None if name is None else _score(table[name])
+    levels = {} if name is None or score is not None else _levels(table[name], cohort.levels.get(name, {}))
     volumes = table["n_volumes"].dropna().to_numpy(dtype=float)
     report = Inspection(
         path=str(cohort.path) if cohort.path is not None else "in memory",
@@ -121,6 +181,8 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
         volumes=(int(volumes.min()), float(np.median(volumes)), int(volumes.max())) if len(volumes) else None,
         label=name,
         levels=levels,
+        score=score,
+        task="" if name is None else task_sentence(table[name].dropna().to_numpy(), name),
         sites=[_part(str(site), rows, name, levels) for site, rows in table.groupby("site")],
         classes=_classes(table, name, levels),
         differences=_differences(table, name, levels),
@@ -192,13 +254,26 @@ def _label_of(cohort: Cohort, label: str | None) -> str | None:
             allowed = ", ".join(c for c in table.columns if c not in (*REQUIRED, *COUNTS)) or "none"
             raise BadInput(f"{cohort.path or 'This cohort'} has no label {label!r}; it has {allowed}.")
         return label
-    candidates = [c for c in table.columns if c not in (*REQUIRED, *COUNTS) and 2 <= table[c].nunique() <= 10]
+    columns = [c for c in table.columns if c not in (*REQUIRED, *COUNTS)]
+    candidates = [c for c in columns if 2 <= table[c].nunique() <= 10 and _score(table[c]) is None]
     return "diagnosis" if "diagnosis" in candidates else next(iter(candidates), None)
 
 
 def as_code(value: Any) -> str:
     """Return a label's value as a code: 1.0, which a column with gaps makes of 1, is 1."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _score(column: pd.Series) -> Score | None:
+    """Return how a continuous label is distributed; None for classes."""
+    x = column.dropna().to_numpy()
+    if not len(x) or not is_score(x):
+        return None
+    x = x.astype(float)
+    sd = float(x.std(ddof=1)) if len(x) > 1 else 0.0
+    spread = Spread(len(x), float(x.mean()), sd, float(np.median(x)))
+    counts = np.histogram(x, bins=BINS)[0].tolist()
+    return Score(spread, float(x.min()), float(x.max()), int(column.isna().sum()), counts)
 
 
 def _levels(column: pd.Series, meaning: dict[str, str]) -> dict[str, str]:
@@ -209,8 +284,8 @@ def _levels(column: pd.Series, meaning: dict[str, str]) -> dict[str, str]:
 
 
 def _classes(table: pd.DataFrame, label: str | None, levels: dict[str, str]) -> list[Part]:
-    if label is None:
-        return [_part("all", table, None, {})]
+    if label is None or not levels:
+        return [_part("all", table, label, {})]
     codes = table[label].map(as_code, na_action="ignore")
     return [_part(value, table[codes == value], label, levels) for value in levels]
 
@@ -219,7 +294,7 @@ def _part(name: str, rows: pd.DataFrame, label: str | None, levels: dict[str, st
     codes = rows[label].map(as_code, na_action="ignore") if label is not None else pd.Series(dtype=str)
     volumes = rows["n_volumes"].dropna()
     numbers = {}
-    for column in _NUMBERS:
+    for column in dict.fromkeys((*_NUMBERS, label) if label is not None and not levels else _NUMBERS):
         if column in rows:
             x = pd.to_numeric(rows[column], errors="coerce").dropna().to_numpy(dtype=float)
             if len(x):

@@ -15,7 +15,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 
 LEAST_IN_STRATUM = 3  # fewer cannot be present in training, validation and test
-MOST_CLASSES = 20  # a numeric label with more distinct values than this is a score
+MOST_VALUES = 20  # a numeric label with more different values than this is shared out by quantiles
 QUANTILES = 5
 OUTSIDE_STRATUM = 100.0  # cost of one subject beyond a stratum's rounded quota, in squared deviations
 OUTSIDE_CLASS = 10.0  # the same for a class as a whole
@@ -23,17 +23,17 @@ TIE_BREAK = 1e-4
 ATTEMPTS = 30
 
 
-def is_score(values: np.ndarray) -> bool:
-    """Return whether a label is a score and not classes: numbers that are not whole, or more than 20 different ones.
+def shared_by_value(values: np.ndarray) -> bool:
+    """Return whether a label is shared out value by value: text, or at most 20 whole numbers; else by quantiles.
 
     Examples
     --------
-    >>> is_score(np.arange(15)), is_score(np.arange(30)), is_score(np.array([0.5, 1.0]))
-    (False, True, True)
+    >>> shared_by_value(np.arange(15)), shared_by_value(np.arange(30)), shared_by_value(np.array([0.5, 1.0]))
+    (True, False, False)
     """
     if values.dtype.kind not in "iuf":
-        return False
-    return not np.array_equal(values, np.round(values)) or len(np.unique(values)) > MOST_CLASSES
+        return True
+    return np.array_equal(values, np.round(values)) and len(np.unique(values)) <= MOST_VALUES
 
 
 def units_of(cohort: Cohort) -> np.ndarray:
@@ -65,7 +65,7 @@ def units_of(cohort: Cohort) -> np.ndarray:
 
 
 def classes_of(cohort: Cohort, label: str | np.ndarray | None) -> np.ndarray:
-    """Return the class of each subject as 0, 1, ...; a score (:func:`is_score`) is cut into quantiles.
+    """Return the class of each subject as 0, 1, ...; a label of many values is cut into quantiles.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def classes_of(cohort: Cohort, label: str | np.ndarray | None) -> np.ndarray:
             f"Label {name!r} has one value only ({distinct[0]!s}) in {len(cohort)} subjects: choose a label with two "
             "classes or more, or other subjects."
         )
-    if is_score(values):
+    if not shared_by_value(values):
         cuts = np.quantile(values, np.linspace(0, 1, QUANTILES + 1)[1:-1])
         codes = np.searchsorted(np.unique(cuts), values, side="right")
     return codes.astype(np.int64)

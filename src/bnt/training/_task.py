@@ -20,8 +20,8 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 from torch import Tensor
 from torch.nn import functional as F
 
+from bnt.cohort._inspect import is_score
 from bnt.errors import BadInput
-from bnt.splits._strata import is_score
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
     y : array, (n,)
         Labels of everyone in the split: classes are read from all, statistics from ``train`` only.
     kind : {"auto", "classification", "regression"}
-        ``auto`` asks :func:`~bnt.splits._strata.is_score`, as the splits do.
+        ``auto`` asks :func:`~bnt.cohort._inspect.is_score`.
     train : array of int, optional
         The training rows.
     positive : str, optional
@@ -124,6 +124,12 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
         kind = "regression" if is_score(y) else "classification"
     part = y if train is None else y[train]
     if kind == "regression":
+        if y.dtype.kind not in "biuf":
+            raise BadInput(
+                f"The label holds text such as {str(distinct[0])!r}, which is no score: predict it as classes (task "
+                "classification), or give numbers.",
+                parameter="task",
+            )
         values = part.astype(np.float64)
         if not np.isfinite(values).all():
             raise BadInput("The target holds NaN or infinite values: select subjects who have it.")
