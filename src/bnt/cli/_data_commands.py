@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from bnt.sources._denoising import Denoising
+
 KINDS = "{pearson,shrunk-z,fisher-z,ledoit-wolf,partial}"
 
 
@@ -153,9 +155,10 @@ class Fetch:
 
 @dataclass
 class Import:
-    """Make a cohort from XCP-D or C-PAC derivatives, CIFTI files, tables or arrays.
+    """Make a cohort from fMRIPrep, XCP-D or C-PAC derivatives, CIFTI files, tables or arrays.
 
-    Every scan is checked; the cohort appears when all have passed, or not at all.
+    Every scan is checked; the cohort appears when all have passed, or not at all. fMRIPrep's images are read with an
+    atlas; after an interruption, repeat the command to resume.
     """
 
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
@@ -167,10 +170,17 @@ class Import:
     kind: Annotated[str | None, tyro.conf.arg(metavar=KINDS)] = None
     """Of series: the connectivity to compute. Of matrices: what their numbers are. Unless given: pearson,
     and shrunk-z for the authors' abide.npy."""
-    format: Literal["auto", "xcpd", "cpac", "cifti", "files", "authors"] = "auto"
+    format: Literal["auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors"] = "auto"
     """The reader; auto tells by the names of the files."""
-    atlas: str | None = None
-    """Which atlas, where the files are of several."""
+    atlas: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ATLAS ...")] = ()
+    """Which atlas, where the files are of several. For fMRIPrep: an image (.nii.gz labels or maps, .dlabel.nii) with
+    its table beside it, a name that nilearn fetches (schaefer_2018:400, aal, msdl, harvard_oxford, basc:122, ...) or
+    templateflow:NAME:DESC; NAME=FILE names it. Several: one cohort with several atlases."""
+    denoising: Annotated[Denoising, tyro.conf.arg(name="")] = Denoising()
+    jobs: int = 0
+    """Processes that read images; 0 is one per core."""
+    data_dir: Path | None = None
+    """Where nilearn keeps the atlases it fetches (its own default when not given)."""
     runs: Literal["average", "first", "separate", "concatenate"] = "average"
     """Several sessions or runs of a participant: mean of Fisher z, the first, one row per run, or joined series."""
     content: Literal["auto", "series", "matrix"] = "auto"
@@ -204,7 +214,7 @@ class Import:
         """Import, and print what came out of it."""
         from bnt.sources._ingest import import_cohort
 
-        cohort = import_cohort(**asdict(self))
+        cohort = import_cohort(**vars(self))
         missing = cohort.participants["n_missing_rois"]
         print(f"{cohort!r}")
         if missing.any():

@@ -166,7 +166,7 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
     ----------
     word : str
         A model's name, and after a colon its options, ``recipe.`` before those of the recipe:
-        ``bnt:n_clusters=4,recipe.lr=1e-3``, ``my_models.py:GCN:hidden=8``.
+        ``bnt:n_clusters=4,recipe.lr=1e-3``, ``my_models.py:GCN:hidden=8``; ``svm@msdl`` is of one of several atlases.
     recipe : str
         The recipe to start from.
     changes : dict
@@ -177,7 +177,8 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
     from bnt.studies._job import Variant
     from bnt.training import find_recipe
 
-    model, colon, text = split_word(word)
+    at = re.match(r"([^=]*?)@([A-Za-z0-9_.-]+)((?::.*)?)$", word)
+    model, colon, text = split_word(f"{at[1]}{at[3]}" if at else word)
     if colon and not text:
         raise BadInput(f"--models {word!r} has a colon and no options after it, for example bnt:n_clusters=4.")
     if "," in model:
@@ -192,4 +193,4 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
     own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     options = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
     made = find_recipe(recipe, model, **{**changes, **own})
-    return Variant(short_name(word), find_entry(model).name, options, recipe, made)
+    return Variant(short_name(word), find_entry(model).name, options, recipe, made, at[2] if at else "")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from bnt.cohort import Cohort
     from bnt.studies._tuning import Tuning
 
 
@@ -43,6 +44,9 @@ class Compare:
     """Models of `bnt models`, each with options if need be: bnt "bnt:n_clusters=4,recipe.lr=1e-3" svm; groups (all,
     paper, classical, series, 2023+) and patterns ("bnt*") stand for several. The first is the reference unless
     --reference names another."""
+    atlas: tuple[str, ...] = ()
+    """Of a cohort with several atlases: those to compare every model in, or all; one model in one of them is svm@msdl.
+    atlas-ensemble reads all of them."""
     splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits()
     seeds: tuple[int, ...] = (0,)
     """Seeds of training; scores are averaged over them within a split."""
@@ -69,6 +73,7 @@ class Compare:
         words = expand_models(self.models, series=cohort.timeseries is not None)
         if len(words) > len(self.models):
             say(f"{len(words)} models: {', '.join(words)}.")
+        words = in_atlases(words, self.models, self.atlas, cohort)
         variants = [parse_variant(word, training.recipe, training.changes()) for word in words]
         names = [v.name for v in variants]
         splits = make_splits(self.splitting, cohort, target.label)
@@ -103,6 +108,34 @@ class Compare:
                 print(f"Against chance (labels permuted within sites): {shown}")
             print(f"Tables: {self.out}/runs.csv, summary.csv, comparisons.csv.  Page: bnt report {self.out}")
         return print_failures(failures)
+
+
+def in_atlases(words: list[str], typed: tuple[str, ...], atlases: tuple[str, ...], cohort: Cohort) -> list[str]:
+    """Return models, each with every atlas asked for; those that name one, or read all, stay.
+
+    A model that reads all atlases and is there through a group is left out where there is one atlas.
+    """
+    from bnt._progress import say
+    from bnt.errors import BadInput
+    from bnt.models import find_entry
+    from bnt.models._registry import is_own, split_word
+
+    names = cohort.atlases if atlases == ("all",) else atlases
+    unknown = next((name for name in names if name not in cohort.atlases), None)
+    if unknown is not None:
+        raise BadInput(f"{cohort.path} has no atlas {unknown!r}; it has {', '.join(cohort.atlases)}.", "atlas")
+    out: list[str] = []
+    for word in words:
+        model, colon, text = split_word(word)
+        reads_all = "@" not in model and not is_own(model) and find_entry(model).every_atlas
+        if reads_all and len(cohort.atlases) == 1 and word not in typed:
+            continue
+        fixed = "@" in word.partition("=")[0] or reads_all or not names
+        out += [word] if fixed else [f"{model}@{name}{colon}{text}" for name in names]
+    if len(cohort.atlases) > 1 and not names and any("@" not in word for word in out):
+        there = ", ".join(cohort.atlases)
+        say(f"{cohort.path} has the atlases {there}: {cohort.atlas} is taken (--atlas all for all).")
+    return out
 
 
 def check_reference(options: Compare, names: list[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from bnt.cohort._store import (
     read_table,
     scan_digest,
 )
+from bnt.cohort._together import atlas_folder, read_people, write_together
 from bnt.cohort._triangle import flat_symmetric, n_edges, n_rois_of, square_tensor
 from bnt.cohort._triangle import square as square_of
 from bnt.errors import BadInput
@@ -102,6 +103,7 @@ class Cohort:
         self.source, self.levels = dict(source or {}), {k: dict(v) for k, v in (levels or {}).items()}
         self.findings = [dict(f) for f in findings]
         self.path = path
+        self.atlases: tuple[str, ...] = (atlas,)
         self._rows: np.ndarray | None = None
         if timeseries is not None and not isinstance(timeseries, Series):
             parts = [np.asarray(s, dtype=np.float32) for s in timeseries]
@@ -299,8 +301,18 @@ class Cohort:
 
     # -- disk --------------------------------------------------------------------------------------
 
+    def with_atlas(self, name: str) -> Cohort:
+        """Return the same subjects in another atlas of the cohort; ``atlases`` lists them."""
+        if name == self.atlas:
+            return self
+        if self.path is None or name not in self.atlases:
+            there = ", ".join(filter(None, self.atlases)) or "one without a name"
+            raise BadInput(f"{self._where()} has no atlas {name!r}; it has {there}.", "atlas")
+        other = load_cohort(self.path, name)
+        return other if self._rows is None else other.select(self._rows)
+
     def save(self, path: str | Path, *, dtype: str = "float32", overwrite: bool = False) -> Cohort:
-        """Write the cohort as a folder and return it opened from there.
+        """Write the cohort, with all its atlases, as a folder and return it opened from there.
 
         Parameters
         ----------
@@ -310,13 +322,20 @@ class Cohort:
         overwrite : bool
             Replace a cohort that is there already.
         """
+        if len(self.atlases) > 1:
+            makers = {name: partial(self.with_atlas(name)._save, dtype=dtype) for name in self.atlases}
+            write_together(Path(path), makers, overwrite=overwrite)
+            return load_cohort(path, self.atlas)
+        self._save(path, dtype=dtype, overwrite=overwrite)
+        return load_cohort(path)
+
+    def _save(self, path: str | Path, *, dtype: str, overwrite: bool = False) -> None:
         with CohortWriter(path, self.n_rois, dtype=dtype, overwrite=overwrite) as writer:
             series = self.timeseries
             for start in range(0, len(self), 256):
                 rows = np.arange(start, min(start + 256, len(self)))
                 writer.append(self.edges(rows), None if series is None else [series[i] for i in rows])
             writer.finish(self.participants, self.rois, **{name: getattr(self, name) for name in DESCRIBED})
-        return load_cohort(path)
 
     def __repr__(self) -> str:
         sites = len(np.unique(self.sites))
@@ -324,13 +343,15 @@ class Cohort:
         return f"Cohort({len(self)} subjects, {self.n_rois} ROIs, {sites} sites, {self.kind}{series})"
 
 
-def load_cohort(path: str | Path) -> Cohort:
+def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
     """Open a cohort folder; arrays are memory-mapped, so the size does not matter.
 
     Parameters
     ----------
     path : path
         A folder made by ``bnt simulate``, ``bnt fetch``, ``bnt import`` or :meth:`Cohort.save`.
+    atlas : str, optional
+        Which atlas, of a cohort that has several; the first without it.
 
     Returns
     -------
@@ -345,9 +366,12 @@ def load_cohort(path: str | Path) -> Cohort:
     """
     path = Path(path)
     manifest = read_manifest(path)
+    if atlas is not None:
+        path = atlas_folder(path, manifest, atlas)
+        manifest = read_manifest(path)
     n_rois, n_subjects = int(manifest["n_rois"]), int(manifest["n_subjects"])
     edges = open_array(path / "connectomes.npy", n_edges(n_rois))
-    participants = read_table(path / "participants.tsv", ("participant_id", "site", "group", "scan"))
+    participants = read_people(path)
     rois = read_table(path / "rois.tsv", ("label", "network"))
     if not len(edges) == len(participants) == n_subjects:
         raise BadInput(
@@ -362,7 +386,7 @@ def load_cohort(path: str | Path) -> Cohort:
                 f"{path / 'timeseries.npy'} has {len(stacked)} volumes, participants.tsv counts {lengths.sum()}."
             )
         series = Series(stacked, np.cumsum(lengths) - lengths, lengths)
-    return Cohort(
+    cohort = Cohort(
         edges,
         participants,
         rois,
@@ -371,28 +395,5 @@ def load_cohort(path: str | Path) -> Cohort:
         scans=participants["scan"].tolist(),
         **{name: manifest[name] for name in DESCRIBED},
     )
-
-
-class CohortInMemory(AbstractContextManager["CohortInMemory"]):
-    """Takes what a :class:`~bnt.cohort.CohortWriter` takes; its ``cohort`` is in memory after :meth:`finish`."""
-
-    def __init__(self, n_rois: int) -> None:
-        self.n_rois = n_rois
-        self._edges: list[np.ndarray] = []
-        self._series: list[np.ndarray] = []
-        self._scans: list[str] = []
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def append(
-        self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None, scans: Sequence[str] | None = None
-    ) -> None:
-        """Add subjects, as :meth:`bnt.cohort.CohortWriter.append` does."""
-        self._edges.append(edges)
-        self._series += [] if series is None else list(series)
-        self._scans += [scan_digest(row) for row in edges] if scans is None else scans
-
-    def finish(self, participants: pd.DataFrame, rois: pd.DataFrame | None = None, **described: Any) -> None:
-        """Make the cohort; the parameters are those of :class:`Cohort`."""
-        edges, series = np.concatenate(self._edges), self._series or None
-        self.cohort = Cohort(edges, participants, rois, timeseries=series, scans=self._scans, **described)
+    cohort.atlases = tuple(manifest.get("atlases") or [cohort.atlas])
+    return cohort

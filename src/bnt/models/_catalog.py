@@ -32,6 +32,8 @@ class Entry:
         networks beside a linear model.
     needs_series : bool
         Whether the model reads time series beside the connectome.
+    every_atlas : bool
+        Whether the model reads all atlases of a cohort.
     presets : mapping
         Options that this name sets; the user's options override them.
     training : mapping
@@ -56,6 +58,7 @@ class Entry:
     paper: str
     family: Literal["network", "classical", "hybrid"] = "network"
     needs_series: bool = False
+    every_atlas: bool = False
     presets: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     budget: Mapping[str, Any] = field(default_factory=dict)
@@ -264,6 +267,14 @@ CATALOG: tuple[Entry, ...] = (
         "Ridge on kernels of five views of connectivity (two without series), raw and site-centred",
         "",
         family="classical",
+    ),
+    Entry(
+        "atlas-ensemble",
+        "bnt.models._atlas_ensemble:AtlasEnsemble",
+        "A linear model on each atlas of the cohort, stacked",
+        "",
+        family="classical",
+        every_atlas=True,
     ),
     Entry(
         "kernel-transformer",

@@ -92,12 +92,13 @@ def model_words(variants: list[dict[str, Any]]) -> tuple[list[str], dict[str, An
             shared[field] = value
     words = []
     for variant, changes in zip(variants, each):
-        if variant["name"].partition(":")[0] == variant["model"]:
+        atlas = f"@{variant['atlas']}" if variant.get("atlas") else ""
+        if variant["name"].partition(":")[0] == f"{variant['model']}{atlas}":
             words.append(variant["name"])
             continue
         more = {f"recipe.{f}": v for f, v in changes.items() if shared.get(f) != v}
         said = ",".join(settings({**variant["options"], **more}))
-        words.append(f"{variant['model']}:{said}" if said else variant["model"])
+        words.append(f"{variant['model']}{atlas}:{said}" if said else f"{variant['model']}{atlas}")
     return words, shared
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bnt.cohort._cohort import canonical_kind
 from bnt.cohort._store import read_table
+from bnt.cohort._together import read_people, root_of
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
@@ -49,13 +50,22 @@ class CohortFacts:
         atlas = self.facts.get("atlas")
         return f"{n_rois} ROIs{f' of {atlas}' if atlas else ''}, {canonical_kind(kind)}"
 
+    def other_atlases(self) -> str:
+        """Return the atlases beside the cohort's own, with their numbers of ROIs."""
+        found = []
+        for name in self.facts.get("atlases", [])[1:]:
+            file = root_of(Path(self.path)) / f"atlas-{name}" / "cohort.json"
+            n_rois = json.loads(file.read_text())["n_rois"] if file.is_file() else "?"
+            found.append(f"{name} ({n_rois} ROIs)")
+        return ", ".join(found)
+
 
 def look_up_cohort(path: str) -> CohortFacts:
     """Return the tables of a cohort without opening its arrays."""
     folder, found = Path(path), CohortFacts(path)
-    if not path or not (folder / "participants.tsv").is_file():
+    if not path or not (root_of(folder) / "participants.tsv").is_file():
         return found
-    found.participants = read_table(folder / "participants.tsv", ("participant_id", "site", "group", "scan"))
+    found.participants = read_people(folder)
     if (folder / "cohort.json").is_file():
         found.facts = json.loads((folder / "cohort.json").read_text())
     if (folder / "rois.tsv").is_file():

@@ -162,6 +162,7 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
         ("Cohort", cohort.described(study["cohort"])),
         ("Subjects", f"{study['n_subjects']:,}"),
         ("Connectomes", cohort.connectomes(study["n_rois"], study["kind"])),
+        *([("Other atlases", other)] if (other := cohort.other_atlases()) else []),
         ("Protocol", f"{study['protocol']}: {splits}, {seeds}"),
         ("Each split", parts + (" (sizes differ)" if len(sizes) > 1 else "") + "; the test part is scored once"),
         ("Leak guard", evidence.guard_text(leak)),

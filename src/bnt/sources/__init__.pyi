@@ -1,4 +1,5 @@
 __all__ = [
+    "Denoising",
     "fetch_abide",
     "import_cohort",
     "read_cohort",
@@ -6,5 +7,6 @@ __all__ = [
 ]
 
 from ._abide import fetch_abide
+from ._denoising import Denoising
 from ._ingest import import_cohort, read_cohort
 from ._simulate import simulate_cohort

@@ -12,11 +12,12 @@ import pandas as pd
 
 from bnt._progress import say, track
 from bnt.cohort import Cohort, CohortWriter, load_cohort
-from bnt.cohort._cohort import CohortInMemory
 from bnt.cohort._files import refuse_existing
 from bnt.cohort._store import DTYPES, scan_digest
+from bnt.cohort._together import CohortInMemory
 from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
+from bnt.sources._denoising import SIMPLE, Denoising
 from bnt.sources._readers import Found, find_scans
 from bnt.sources._scan import (
     SYMMETRY_TOLERANCE,
@@ -54,7 +55,10 @@ def import_cohort(
     participants: str | Path | None = None,
     kind: str | None = None,
     format: str = "auto",
-    atlas: str | None = None,
+    atlas: str | Sequence[str] | None = (),
+    denoising: Denoising = SIMPLE,
+    jobs: int = 0,
+    data_dir: str | Path | None = None,
     runs: str = "average",
     content: str = "auto",
     pattern: str | None = None,
@@ -75,7 +79,7 @@ def import_cohort(
     Parameters
     ----------
     source : path
-        A folder of XCP-D or C-PAC derivatives, of CIFTI files or of plain files, or one file.
+        A folder of fMRIPrep, XCP-D or C-PAC derivatives, of CIFTI files or of plain files, or one file.
     out : path
         The folder to make. It appears when every scan has passed its checks, or not at all.
     participants : path, optional
@@ -84,9 +88,17 @@ def import_cohort(
     kind : str, optional
         Of series: the connectivity to compute. Of matrices: what their numbers are.
         ``pearson`` unless given; ``shrunk-z`` for the authors' file.
-    format : {"auto", "xcpd", "cpac", "cifti", "files", "authors"}
-    atlas : str, optional
-        Needed where the files are of several atlases.
+    format : {"auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors"}
+    atlas : str or sequence of str, optional
+        Needed where the files are of several atlases, and for fMRIPrep's images: a file (``atlas.nii.gz``,
+        ``atlas.dlabel.nii``) or a name that nilearn or TemplateFlow fetches (``schaefer_2018:400``). Several give one
+        cohort with several atlases (:meth:`Cohort.with_atlas`).
+    denoising : Denoising, optional
+        Of images: confounds, filter and scrubbing (:class:`bnt.sources.Denoising`).
+    jobs : int
+        Processes that read images; 0 is one per core.
+    data_dir : path, optional
+        Where nilearn keeps the atlases it fetches.
     runs : {"average", "first", "separate", "concatenate"}
         Several sessions or runs of a participant: the mean of their connectomes (through Fisher's z), the first, one
         row per run, or one connectome of the joined series.
@@ -128,21 +140,29 @@ def import_cohort(
     """
     source, out = Path(source), Path(out)
     refuse_existing(out, overwrite, "cohort.json")
-    found = find_scans(
-        source,
-        format=format,
-        kind=kind,
-        atlas=atlas,
-        content=content,
-        pattern=pattern,
-        variable=variable,
-        participants=participants,
-        rois=rois,
-    )
-    people = _people(source, found, participants, id_column, site_column, group_column)
-    found = with_participants(found, people, source.name, drop_unlisted)
+    founds = [
+        find_scans(
+            source,
+            format=format,
+            kind=kind,
+            atlas=word,
+            content=content,
+            pattern=pattern,
+            variable=variable,
+            participants=participants,
+            rois=rois,
+            denoising=denoising,
+            data_dir=data_dir,
+        )
+        for word in ((atlas,) if isinstance(atlas, str) else tuple(atlas or ()) or (None,))
+    ]
+    people = _people(source, founds[0], participants, id_column, site_column, group_column)
+    first = with_participants(founds[0], people, source.name, drop_unlisted)
     rules = Rules(runs, min_volumes, drop_short, allow_asymmetric)
-    return ingest(found, rules, source.name, out=out, dtype=dtype, overwrite=overwrite)
+    from bnt.sources._several import ingest_atlases, same_people
+
+    founds = [first, *(same_people(other, first) for other in founds[1:])]
+    return ingest_atlases(founds, rules, source.name, out=out, jobs=jobs, dtype=dtype, overwrite=overwrite)
 
 
 def read_cohort(
@@ -186,10 +206,12 @@ def read_cohort(
     ['sub-07']
     """
     source = Path(source)
-    before = load_cohort(like) if isinstance(like, str | Path) else like
+    before, denoising = load_cohort(like) if isinstance(like, str | Path) else like, None
     if before is not None:
         kind = kind or (before.kind if before.kind != "unknown" else None)
         runs, content = runs or before.source.get("runs"), content or before.source.get("content")
+        atlas = atlas or before.source.get("atlas_image", {}).get("file")
+        denoising = Denoising(**before.source["denoising"]) if "denoising" in before.source else None
     found = find_scans(
         source,
         format=format,
@@ -199,6 +221,7 @@ def read_cohort(
         pattern=pattern,
         variable=variable,
         participants=participants,
+        denoising=denoising,
     )
     people = _people(source, found, participants, id_column, site_column, None)
     found = with_participants(found, people, source.name)
@@ -217,7 +240,7 @@ def _people(
     file = Path(given) if given is not None else None
     if file is None and source.is_dir():
         inside = [source / f"participants.{e}" for e in ("tsv", "csv")]
-        derived = found.source["reader"] in ("xcpd", "cpac", "cifti")
+        derived = found.source["reader"] in ("fmriprep", "xcpd", "cpac", "cifti")
         file = find_participants(source) if derived else next((f for f in inside if f.is_file()), None)
     if file is None:
         return None

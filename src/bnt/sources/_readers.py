@@ -26,12 +26,14 @@ import pandas as pd
 from bnt.connectivity import kind_of
 from bnt.errors import BadInput
 from bnt.sources._arrays import Arrays, read_mat, read_npy, read_npz
+from bnt.sources._atlas import is_atlas
 from bnt.sources._authors import LEVELS, find_authors, is_object_array
+from bnt.sources._extract import Denoising, Extraction, is_bold
 from bnt.sources._names import Name, list_files, one_atlas, one_variant, parsing
 from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
 from bnt.sources._text_tables import check_names, read_frame, read_square, read_table
 
-FORMATS = ("auto", "xcpd", "cpac", "cifti", "files", "authors")
+FORMATS = ("auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors")
 TEXT = ("1d", "tsv", "csv", "txt", "1d.gz", "tsv.gz", "csv.gz")
 ARRAYS = ("npy", "npz", "mat")
 TABLES_OF_PEOPLE = ("participants", "rois", "phenotype", "phenotypic", "sessions", "scans")
@@ -53,6 +55,8 @@ class Found:
         From the ROI names of the scans and the number of ROIs to a table of ROIs; None where nothing is known.
     levels : dict
         What the codes of a label mean.
+    extraction : Extraction, optional
+        Of images: what reads them, which several processes can do ahead.
     """
 
     scans: list[Scan]
@@ -61,6 +65,7 @@ class Found:
     atlas: str = ""
     rois: Callable[[tuple[str, ...], int], pd.DataFrame | None] = lambda labels, n_rois: None
     levels: dict[str, dict[str, str]] = field(default_factory=dict)
+    extraction: Extraction | None = None
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,8 @@ def detect_format(names: Collection[Name]) -> str:
     for name, of in DERIVATIVES.items():
         if any(of.is_series(n) or of.is_matrix(n) for n in names):
             return name
+    if any(is_bold(n) for n in names):
+        return "fmriprep"
     only = next(iter(names)) if len(names) == 1 else None
     if only is not None and only.source is None and only.extension == "npy" and is_object_array(only.file):
         return "authors"
@@ -221,18 +228,22 @@ def find_scans(
     variable: str | None = None,
     participants: str | Path | None = None,
     rois: str | Path | None = None,
+    denoising: Denoising | None = None,
+    data_dir: str | Path | None = None,
 ) -> Found:
     """Return the scans of a file or folder.
 
     Parameters
     ----------
     source : path
-    format : {"auto", "xcpd", "cpac", "cifti", "files", "authors"}
+    format : {"auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors"}
         ``auto`` tells by the names of the files.
     kind, atlas, content, pattern, variable
         As in :func:`~bnt.sources.import_cohort`.
     participants, rois : path, optional
         Tables that the user named: they are no scans.
+    denoising, data_dir
+        Of images: how they are cleaned, and where nilearn keeps atlases.
     """
     for name, value, allowed in (("format", format, FORMATS), ("content", content, CONTENTS)):
         if value not in allowed:
@@ -241,7 +252,8 @@ def find_scans(
     tables = {Path(p).resolve() for p in (participants, rois) if p is not None}
     names = [n for n in list_files(source, pattern) if n.file.resolve() not in tables]
     if format == "auto":
-        format = detect_format(names)
+        images = atlas is not None and is_atlas(atlas) and any(is_bold(n) for n in names)
+        format = "fmriprep" if images else detect_format(names)
     facts = {"reader": format, "path": str(source.resolve()), "content": content}
     if format == "authors":
         if not source.is_file():
@@ -249,6 +261,11 @@ def find_scans(
         scans, found_kind = find_authors(source, kind=kind, content=content)
         return Found(scans, found_kind, facts, atlas or "", partial(roi_table, rois, {}), LEVELS)
     kind = kind or "pearson"
+    if format == "fmriprep":
+        from bnt.sources._several import find_fmriprep
+
+        given: dict[str, Any] = {"rois": rois, "denoising": denoising, "data_dir": data_dir}
+        return find_fmriprep(names, source, atlas=atlas, kind=kind, facts=facts, **given)
     if format == "files":
         scans, found = find_plain(names, source, atlas=atlas, content=content, variable=variable)
     else:

@@ -27,7 +27,7 @@ BEYOND_STEPS = 1.15  # validation and reading beside the steps themselves
 
 @dataclass(frozen=True)
 class Variant:
-    """A model with options and a recipe, under the name that tables show.
+    """A model with options and a recipe, under the name that tables show; ``atlas`` is one of the cohort's other ones.
 
     Examples
     --------
@@ -41,6 +41,7 @@ class Variant:
     options: dict[str, Any] = field(default_factory=dict)
     recipe_name: str = "default"
     recipe: Recipe = field(default_factory=Recipe)
+    atlas: str = ""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Variant:

@@ -105,6 +105,7 @@ class Study:
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, canonical(protocol), threads, device
         self.positive, self.command = positive, command
+        self._atlases: dict[str, Cohort] = {}
         self.cautions = self._check_classes()
 
     @staticmethod
@@ -131,10 +132,18 @@ class Study:
         ]
         return check_classes(self.cohort, self.label, self.splits, selecting)
 
+    def cohort_of(self, variant: Variant) -> Cohort:
+        """Return the cohort in the atlas that a variant is of."""
+        if not variant.atlas:
+            return self.cohort
+        if variant.atlas not in self._atlases:
+            self._atlases[variant.atlas] = self.cohort.with_atlas(variant.atlas)
+        return self._atlases[variant.atlas]
+
     def job(self, variant: Variant, split: Split, seed: int) -> Job:
         """Return one run of the study."""
         return Job(
-            cohort=str(Path(self.cohort.path or ".").resolve()),
+            cohort=str(Path(self.cohort_of(variant).path or ".").resolve()),
             folder=str(self.folder.resolve() / "runs" / folder_name(variant.name, split.name, seed)),
             variant=variant,
             label=self.label,
@@ -192,7 +201,7 @@ class Study:
             if other != f"{job.variant.name} on {job.split.name}":
                 raise BadInput(f"{job.variant.name} on {job.split.name} and {other} would share the folder {job.name}.")
         for variant in self.variants:
-            configure(self.job(variant, self.splits[0], self.seeds[0]), self.cohort)
+            configure(self.job(variant, self.splits[0], self.seeds[0]), self.cohort_of(variant))
         return [job for job in jobs if not self.is_finished(job)]
 
     def is_finished(self, job: Job) -> bool:
@@ -200,7 +209,7 @@ class Study:
         folder = Path(job.folder)
         if not (folder / "config.toml").is_file():
             return False
-        other = difference(read_config(folder), configure(job, self.cohort))
+        other = difference(read_config(folder), configure(job, self.cohort_of(job.variant)))
         if other is not None:
             way = "give the same to resume it, or choose" if other.parameter else "choose"
             raise BadInput(

@@ -229,7 +229,7 @@ def describe(
         device=device,
         bf16=bf16,
         cohort=str(cohort.path.resolve()) if cohort.path else "",
-        data_sha256=data_digest(cohort, label, *confounds),
+        data_sha256=data_digest(cohort, label, *confounds, every_atlas=entry.every_atlas),
         n_rois=cohort.n_rois,
         kind=cohort.kind,
         diagonal=cohort.diagonal,
@@ -298,12 +298,15 @@ def roi_networks(cohort: Cohort, model: str, asked: str | Sequence[str]) -> list
     return found
 
 
-def data_digest(cohort: Cohort, *names: str) -> str:
+def data_digest(cohort: Cohort, *names: str, every_atlas: bool = False) -> str:
     """Return a digest of what is learned from: scans, series, sites and the columns named, wherever they lie."""
     columns = [cohort.scans, cohort.sites, *(cohort.participants[name].to_numpy() for name in names)]
     found = sha256(json.dumps([np.asarray(c).astype(str).tolist() for c in columns]).encode())
     if cohort.timeseries is not None:
         found.update(cohort.timeseries.digest().encode())
+    for atlas in cohort.atlases if every_atlas else ():
+        if atlas != cohort.atlas:
+            found.update(data_digest(cohort.with_atlas(atlas)).encode())
     return found.hexdigest()
 
 

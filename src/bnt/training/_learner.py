@@ -352,6 +352,7 @@ class DirectLearner(Learner):
         self.model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
         if hasattr(self.model, "seed") and "seed" not in config.options:
             self.model.seed = config.seed  # a model that draws numbers draws them from the run's seed
+        self._every_atlas = find_entry(config.model).every_atlas
 
     @property
     def models(self) -> list[Any]:
@@ -375,12 +376,13 @@ class DirectLearner(Learner):
             if "sample_weight" not in inspect.signature(self.model.fit).parameters:
                 raise BadInput(f"Model {self.config.model!r} takes no sample_weight: leave it out.")
             given["sample_weight"] = weights[rows]
-        self.model.fit(Inputs.of(cohort, rows), self.config.task.encode(y[rows]), **given)
+        self.model.fit(Inputs.of(cohort, rows, self._every_atlas), self.config.task.encode(y[rows]), **given)
         return []
 
     def predict_each(self, cohort: Cohort, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the predictions of the only member."""
-        inputs = Inputs.of(cohort.with_diagonal(self.config.diagonal), _every_row(cohort, rows))
+        chosen = cohort.with_diagonal(self.config.diagonal)
+        inputs = Inputs.of(chosen, _every_row(cohort, rows), self._every_atlas)
         task = self.config.task
         if task.kind == "regression":
             scaled = np.asarray(self.model.predict(inputs), dtype=np.float64).reshape(-1, 1)

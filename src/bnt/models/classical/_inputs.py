@@ -8,7 +8,8 @@ regression is least squares on the training subjects.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ class Inputs:
         Time series of the same subjects.
     people : DataFrame or None
         Their rows of ``participants.tsv``; read only by models that regress confounds out.
+    atlas : str
+    others : mapping
+        The same subjects in the other atlases of the cohort, by name; empty unless a model asks for them.
 
     Examples
     --------
@@ -53,6 +57,8 @@ class Inputs:
     sites: np.ndarray | None = None
     series: Series | None = None
     people: pd.DataFrame | None = None
+    atlas: str = ""
+    others: Mapping[str, Inputs] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.edges.ndim != 2:
@@ -65,8 +71,9 @@ class Inputs:
         return len(self.edges)
 
     @classmethod
-    def of(cls, cohort: Cohort, rows: Any = None) -> Inputs:
+    def of(cls, cohort: Cohort, rows: Any = None, every_atlas: bool = False) -> Inputs:
         """Return the inputs of a cohort, or of some of its subjects (positions, or a mask)."""
+        others = [name for name in cohort.atlases if name != cohort.atlas] if every_atlas else []
         chosen = cohort if rows is None else cohort.select(rows)
         return cls(
             edges=chosen.edges(np.arange(len(chosen))),
@@ -75,7 +82,13 @@ class Inputs:
             sites=np.asarray(chosen.sites).astype(str),
             series=chosen.timeseries,
             people=chosen.participants,
+            atlas=chosen.atlas,
+            others={name: cls.of(chosen.with_atlas(name)) for name in others},
         )
+
+    def by_atlas(self) -> dict[str, Inputs]:
+        """Return the inputs of each atlas, the cohort's own first."""
+        return {self.atlas: self, **self.others}
 
     def take(self, rows: Any) -> Inputs:
         """Return some of the subjects: positions, or a boolean mask."""
@@ -89,6 +102,8 @@ class Inputs:
             sites=None if self.sites is None else self.sites[rows],
             series=None if self.series is None else self.series.select(rows),
             people=None if self.people is None else self.people.iloc[rows],
+            atlas=self.atlas,
+            others={name: other.take(rows) for name, other in self.others.items()},
         )
 
 

@@ -1,0 +1,163 @@
+"""Scans of one or several atlases to one cohort, and fMRIPrep's folders to scans."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bnt._progress import say
+from bnt.cohort import Cohort, load_cohort
+from bnt.cohort._together import write_together
+from bnt.errors import BadInput
+from bnt.sources._atlas import Atlas, find_atlas, safe_name
+from bnt.sources._extract import Denoising, Extraction, find_images
+from bnt.sources._ingest import Rules, ingest
+from bnt.sources._names import Name
+from bnt.sources._readers import Found, roi_table
+from bnt.sources._scan import Scan
+
+
+def find_fmriprep(
+    names: Sequence[Name],
+    source: Path,
+    *,
+    atlas: str | None,
+    kind: str,
+    facts: Mapping[str, Any],
+    rois: str | Path | None = None,
+    denoising: Denoising | None = None,
+    data_dir: str | Path | None = None,
+) -> Found:
+    """Return the runs of a folder of fMRIPrep, to be read with an atlas."""
+    if atlas is None:
+        raise BadInput(
+            f"{source} holds fMRIPrep's images: name the atlas to read them with, a file (atlas.nii.gz, "
+            "atlas.dlabel.nii) or a name such as schaefer_2018:400.",
+            "atlas",
+        )
+    how = denoising or Denoising()
+    word = atlas.partition("=")[2] or atlas
+    cifti = word.lower().endswith((".dlabel.nii",))
+    if word.startswith("templateflow") and not any(n.file.name.endswith(".nii.gz") for n in names):
+        cifti = True
+    images, space = find_images(names, source, cifti, aroma=how.confounds_strategy == "ica_aroma")
+    found = find_atlas(atlas, space=space, data_dir=data_dir)
+    return found_with(Extraction(tuple(images), (found,), how), found, kind, facts, rois=rois)
+
+
+def found_with(
+    extraction: Extraction,
+    atlas: Atlas,
+    kind: str,
+    facts: Mapping[str, Any],
+    *,
+    rois: str | Path | None = None,
+    levels: Mapping[str, Mapping[str, str]] | None = None,
+) -> Found:
+    """Return the scans of an extraction for one of its atlases."""
+    how = asdict(extraction.how)
+    return Found(
+        extraction.scans(atlas),
+        kind,
+        {**facts, "atlas_image": atlas.facts(), "denoising": how},
+        atlas.name,
+        partial(_rois_of, atlas, rois),
+        {name: dict(codes) for name, codes in (levels or {}).items()},
+        extraction,
+    )
+
+
+def _rois_of(atlas: Atlas, given: str | Path | None, labels: tuple[str, ...], n_rois: int) -> pd.DataFrame | None:
+    return atlas.rois if given is None else roi_table(given, {}, labels, n_rois)
+
+
+def same_people(found: Found, first: Found) -> Found:
+    """Return the scans of another atlas with the columns that the first atlas' scans have been given."""
+    columns = {scan.participant: scan.columns for scan in first.scans}
+    kept = [
+        replace(s, columns={**s.columns, **columns[s.participant]}) for s in found.scans if s.participant in columns
+    ]
+    lacking = set(columns) - {scan.participant for scan in kept}
+    if lacking:
+        raise BadInput(
+            f"{sorted(lacking)[0]} has a scan of atlas {first.atlas} and none of {found.atlas}: atlases of one cohort "
+            "have the same people; leave the scan out, or import the atlases apart.",
+            "atlas",
+        )
+    shared = {key: first.source[key] for key in first.source if key not in found.source}
+    return replace(found, scans=kept, source=found.source | shared)
+
+
+def ingest_atlases(
+    founds: Sequence[Found],
+    rules: Rules,
+    name: str,
+    *,
+    out: Path,
+    jobs: int = 0,
+    dtype: str = "float32",
+    overwrite: bool = False,
+) -> Cohort:
+    """Make one cohort of the same people's scans of one or several atlases.
+
+    Images are read first, several at a time, once for all atlases; their series lie beside ``out`` until it is there,
+    so that an interrupted import resumes.
+
+    Parameters
+    ----------
+    founds : sequence of Found
+        One per atlas; the columns of their scans are those of the participants table.
+    rules, name, out, dtype, overwrite
+        As in :func:`bnt.sources._ingest.ingest`.
+    jobs : int
+        Processes that read images; 0 is one per core.
+    """
+    names = [safe_name(found.atlas) for found in founds]
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise BadInput(f"Two atlases are called {twice}: name one of them, --atlas NAME=FILE.", "atlas")
+    work = out.with_name(f".{out.name}.extracted")
+    founds = extracted(founds, work, jobs)
+    if len(founds) == 1:
+        cohort = ingest(founds[0], rules, name, out=out, dtype=dtype, overwrite=overwrite)
+    else:
+        makers = {
+            one: partial(_make, replace(found, atlas=one), rules, f"{name}, {one}", dtype)
+            for one, found in zip(names, founds)
+        }
+        write_together(out, makers, overwrite=overwrite)
+        cohort = load_cohort(out)
+    shutil.rmtree(work, ignore_errors=True)
+    return cohort
+
+
+def _make(found: Found, rules: Rules, name: str, dtype: str, folder: Path) -> None:
+    ingest(found, rules, name, out=folder, dtype=dtype)
+
+
+def extracted(founds: Sequence[Found], work: Path, jobs: int) -> list[Found]:
+    """Read the images of all atlases, and return scans that open the series in the work folder."""
+    every = [found.extraction for found in founds if found.extraction is not None]
+    if not every:
+        return list(founds)
+    groups: dict[tuple[Any, Any], list[Atlas]] = {}  # NIfTI and CIFTI runs are other files
+    for one in every:
+        groups.setdefault((one.images, one.how), []).extend(a for a in one.atlases)
+    for (images, how), atlases in groups.items():
+        say(f"{len(images)} runs, {', '.join(a.name for a in atlases)}: {how.described()}.")
+        Extraction(images, tuple(atlases), how).carry_out(work, jobs)
+    return [
+        found if found.extraction is None else replace(found, scans=_reopened(found, found.extraction, work))
+        for found in founds
+    ]
+
+
+def _reopened(found: Found, extraction: Extraction, work: Path) -> list[Scan]:
+    opened = {(scan.participant, scan.run): scan.load for scan in extraction.scans(extraction.atlases[0], work)}
+    return [replace(scan, load=opened[scan.participant, scan.run]) for scan in found.scans]
