@@ -26,12 +26,18 @@ class Models:
     """Count parameters (imports torch)."""
     csv: Path | None = None
     """Also write the table to this file, with the sizes at V = 200 and V = 360."""
+    new: Path | None = None
+    """Write a model of your own to fill in to this new file, such as my_model.py."""
 
     def run(self) -> None:
-        """Print the catalogue, or one model."""
+        """Print the catalogue, or one model; or write a template."""
         from bnt.cli._board import print_table
         from bnt.models import count_parameters, expand_models, find_entry
+        from bnt.models._registry import in_catalog, installed_models, package_of
 
+        if self.new is not None:
+            write_template(self.new)
+            return
         if self.model:
             describe_model(self.model, self.rois)
             return
@@ -51,8 +57,30 @@ class Models:
                 for entry in map(find_entry, expand_models([self.filter or "all"]))
             ]
         )
+        for name, point in installed_models().items():
+            hidden = "; bnt's own model of this name is used" if in_catalog(name) else f"; bnt models {name} shows it"
+            print(f"{name}: of the installed package {package_of(point)}{hidden}")
         if self.csv is not None:
             write_summary(self.csv)
+
+
+def write_template(path: Path) -> None:
+    """Write a model that runs as it is, and say how to run it."""
+    from importlib.resources import files
+
+    from bnt.cohort._files import write_atomic
+    from bnt.errors import BadInput
+
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise BadInput(f"{path} is no name of a Python file: give one such as my_model.py.", "new")
+    if path.exists():
+        raise BadInput(f"{path} exists and is kept as it is: give another name.", "new")
+    if not path.parent.is_dir():
+        raise BadInput(f"There is no folder {path.parent}: make it first.", "new")
+    template = files("bnt.models").joinpath("_template.py").read_text(encoding="utf-8")
+    write_atomic(path, template.replace("my_model.py", path.name))
+    print(f"{path} is a model that runs as it is. Change it, and compare it:")
+    print(f"  bnt compare COHORT --models {path}:MyModel svm --out study")
 
 
 def write_summary(path: Path) -> None:

@@ -43,7 +43,7 @@ class Entry:
     revision : int
         Raised when the same options give different numbers: older runs are then neither resumed nor used to predict.
     source_sha256 : str, optional
-        Digest of the file of a user's own model.
+        Digest of the file of a user's own model, or of the version of the package that it comes from.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Entry:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a user's own model, read from a file."""
+        """Whether it is not of bnt: read from a user's file, or of another installed package."""
         return self.source_sha256 is not None
 
     def constructor(self) -> Any:

@@ -1,8 +1,9 @@
-"""Models of a user's own: ``my_models.py:GCN`` wherever a model's name is asked for.
+"""Models that are not of bnt: ``my_models.py:GCN`` wherever a model's name is asked for, or a name of another package.
 
 What takes ``n_rois`` and ``n_classes`` makes a network; anything else makes a scikit-learn estimator. The file is
 run as Python code, once per process; a run records its sha256. Whoever names a file has it run; a folder that names
-one, which may come from others, does not (:func:`permitted`).
+one, which may come from others, does not (:func:`permitted`). A package is code that the user installed: it is
+imported when one of its models is named.
 """
 
 from __future__ import annotations
@@ -26,20 +27,27 @@ from torch import Tensor, nn
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput, in_one_line
 from bnt.models._catalog import Entry
-from bnt.models._registry import is_own, own_parts, own_source, short_name, source_digest
+from bnt.models._registry import (
+    installed_models,
+    is_own,
+    own_parts,
+    own_source,
+    package_of,
+    short_name,
+    source_digest,
+)
 from bnt.models.classical._inputs import Inputs
 from bnt.nn import Network, Output
 
 
 def own_entry(name: str) -> Entry:
-    """Return a row like those of the catalogue; the file is run."""
+    """Return a row like those of the catalogue; the file is run, or the package imported."""
     made = own_object(name)
-    path, attribute = own_parts(name)
     return Entry(
-        name=f"{path}:{attribute}",
+        name=":".join(map(str, own_parts(name))) if is_own(name) else name,
         home="",
         summary=(inspect.getdoc(made) or "no description").splitlines()[0],
-        paper="your own",
+        paper="your own" if is_own(name) else package_of(installed_models()[name]),
         family="network" if _makes_network(made) else "classical",
         needs_series=bool(getattr(made, "needs_series", False)),
         training=getattr(made, "training", {}),
@@ -68,13 +76,29 @@ def own_constructor(name: str) -> Callable[..., Any]:
 
 
 def own_object(name: str) -> Any:
-    """Run the file, once, and return the class or function that is named."""
+    """Run the file, once, and return the class or function that is named; or import it from its package."""
+    if not is_own(name):
+        return _of_package(name)
     path, attribute = own_parts(name)
     module = _module(path, own_source(path))
     made = getattr(module, attribute, None)
     if not callable(made):
         there = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
         raise BadInput(f"{path} has no class or function {attribute!r}; it has {', '.join(there) or 'none'}.")
+    return made
+
+
+def _of_package(name: str) -> Any:
+    """Import what an entry point names."""
+    point = installed_models()[name]
+    try:
+        made = point.load()
+    except Exception as error:  # whatever the package raises is reported as such
+        raise BadInput(
+            f"Model {name!r} of {package_of(point)} cannot be imported: {in_one_line(error, besides=__file__)}."
+        ) from error
+    if not callable(made):
+        raise BadInput(f"Model {name!r} of {package_of(point)} is {point.value}, which is no class or function.")
     return made
 
 
@@ -114,7 +138,12 @@ def permitted(name: str, digest: str | None, folder: Path, model_file: str | Pat
     """
     if not is_own(name):
         if model_file is not None:
-            raise BadInput(f"{folder} holds a model of bnt, {name}, which is in no file of its own.", "model_file")
+            raise BadInput(f"{folder} holds the model {name}, which is in no file of its own.", "model_file")
+        if digest is not None and source_digest(name) != digest:
+            raise BadInput(
+                f"{folder} was trained with {name} of a package, or of a version of it, that is not installed here: "
+                "install that one, or train again."
+            )
         return name
     if model_file is not None:
         name = f"{model_file}:{own_parts(name)[1]}"

@@ -1,4 +1,4 @@
-"""From names to models: one name, a group of names, a pattern, or a file of a user's own.
+"""From names to models: one name, a group, a pattern, a file of a user's own, or a name of another package.
 
 No model is imported before it is made, so that the command line can list models at once.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from bnt.models._catalog import CATALOG, Entry
 
 # -- names ---------------------------------------------------------------------------------------------
 
+GROUP = "bnt.models"  # of entry points
 _OWN = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*)$")
 
 
@@ -113,8 +117,46 @@ def own_source(path: Path) -> bytes:
 
 
 def source_digest(name: str) -> str | None:
-    """Return the sha256 of the file of a user's own model, without running it; None for other models."""
-    return sha256(own_source(own_parts(name)[0])).hexdigest() if is_own(name) else None
+    """Return the sha256 of a user's file, or of the version of another package; None for models of bnt.
+
+    Nothing is run.
+    """
+    if is_own(name):
+        return sha256(own_source(own_parts(name)[0])).hexdigest()
+    point = None if in_catalog(name) else installed_models().get(name)
+    return None if point is None else sha256(f"{package_of(point)} {point.value}".encode()).hexdigest()
+
+
+def in_catalog(name: str) -> bool:
+    """Whether a name is one of bnt's own models."""
+    return any(entry.name == name for entry in CATALOG)
+
+
+def installed_models() -> dict[str, EntryPoint]:
+    """Return the models that other installed packages offer, by name; nothing of them is imported.
+
+    They are the entry points of the group ``bnt.models``. A name of the catalogue stays bnt's; one that two packages
+    offer is refused.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in _entry_points(tuple(sys.path)):
+        known = found.setdefault(point.name, point)
+        if (known.value, package_of(known)) != (point.value, package_of(point)):
+            raise BadInput(
+                f"{package_of(known)} and {package_of(point)} both have a model {point.name!r}: uninstall one of them."
+            )
+    return found
+
+
+@cache
+def _entry_points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Read the entry points of everything that is installed, which takes a while, once for a search path."""
+    return tuple(entry_points(group=GROUP))
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the name and version of the package of an entry point."""
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
 
 
 def split_word(word: str) -> tuple[str, str, str]:
@@ -144,7 +186,7 @@ _GIVEN = ("self", "n_rois", "n_classes")
 
 
 def find_entry(name: str) -> Entry:
-    """Return the row of a name, in the catalogue or for ``file.py:object``; an unknown name raises ``BadInput``.
+    """Return the row of a name: of the catalogue, ``file.py:object``, or of another package; else ``BadInput``.
 
     Examples
     --------
@@ -159,7 +201,12 @@ def find_entry(name: str) -> Entry:
     for entry in CATALOG:
         if entry.name == name:
             return entry
-    names = list_models()
+    others = installed_models()
+    if name in others:
+        from bnt.models._own import own_entry
+
+        return own_entry(name)
+    names = [*list_models(), *others]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? There are" if near else "there are"
     raise BadInput(f"There is no model {name!r}; {hint} {', '.join(names)}; your own is my_models.py:MyModel.")

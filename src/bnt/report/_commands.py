@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bnt.models._registry import is_own
+from bnt.models._registry import in_catalog
 from bnt.splits import Split, read_splits
 from bnt.splits._split import SplitName
 from bnt.splits._table import is_table, splits_text
@@ -34,7 +34,7 @@ def changed(recipe: dict[str, Any], name: str, model: str) -> dict[str, Any]:
 
     What a model of the user's own changes is among them: its file, which would say so, is not run for a page.
     """
-    base = asdict(find_recipe(name, None if is_own(model) else model)) if name in RECIPES else {}
+    base = asdict(find_recipe(name, model if in_catalog(model) else None)) if name in RECIPES else {}
     found = {field: value for field, value in recipe.items() if base.get(field) != value}
     if "epochs" in found and "min_steps" in recipe:  # --change epochs=N alone would set min_steps to 0
         found["min_steps"] = recipe["min_steps"]

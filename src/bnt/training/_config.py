@@ -150,7 +150,7 @@ def difference(found: RunConfig, wanted: RunConfig) -> Difference | None:
     if found.split_sha256 != wanted.split_sha256:
         return Difference(f"its split {found.split} has other subjects")
     if found.model == wanted.model and found.source_sha256 != wanted.source_sha256:
-        return Difference(f"{wanted.model.rpartition(':')[0]} has changed since")
+        return Difference(f"{wanted.model.rpartition(':')[0] or wanted.model} has changed since")
     if found.model == wanted.model and found.revision != wanted.revision:
         return Difference(f"it was made by revision {found.revision} of {found.model}, this bnt has {wanted.revision}")
     theirs, mine = found.to_dict(), wanted.to_dict()
