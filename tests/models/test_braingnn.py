@@ -26,9 +26,8 @@ from bnt.models._braingnn import (
 )
 from bnt.nn._readouts import TopKPool
 from bnt.splits import Split
-from bnt.training._batches import Batches
+from bnt.training._batches import Batches, window_of
 from bnt.training._config import describe
-from bnt.training._learner import window_of
 from bnt.training._recipe import RECIPES, Recipe, find_recipe
 
 V = 6

@@ -53,7 +53,7 @@ def outputs(
     start = 0
     for batch in batches.in_order(batch_size):
         with torch.no_grad():
-            output = network(batch.x, series=batch.series, explain=True)
+            output = network(batch.x, **batch.of_series, explain=True)
         yield slice(start, start + len(batch.x)), output
         start += len(batch.x)
 

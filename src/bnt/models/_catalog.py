@@ -121,6 +121,20 @@ DGM_TRAINING = {"lr": 1e-2, "lr_end": 1e-4, "mixup": 0.0, "reduction": "mean"}
 BQN_TRAINING = {"lr": 1e-4, "lr_end": 1e-4, "batch_size": 16, "mixup": 1.0, "reduction": "sum"}
 COM_BRAINTF_TRAINING = {"lr": 1e-4, "lr_end": 1e-5, "batch_size": 64, "mixup": 0.0, "reduction": "sum"}
 RELEASED_TRAINING = {"lr": 1e-4, "lr_end": 1e-5, "batch_size": 16, "mixup": 1.0, "reduction": "sum"}
+# Whole recipes of their own publications: the schedule in every recipe, length and selection in ours.
+PUBLISHED = {"mixup": 0.0, "weight_decay": 0.0, "drop_last": False}
+MEANMLP_TRAINING = {**PUBLISHED, "lr": 5e-3, "lr_end": 5e-3, "batch_size": 64, "reduction": "sum"}
+BOLT_TRAINING = {**PUBLISHED, "lr": 4e-4, "lr_end": 2e-5, "warmup": 0.3, "batch_size": 32, "reduction": "mean"}
+BRAINNETMLP_TRAINING = {**PUBLISHED, "lr": 1e-4, "lr_end": 1e-4, "batch_size": 64, "reduction": "sum"}
+NEUROGRAPH_TRAINING = {
+    **PUBLISHED,
+    "lr": 1e-5,
+    "lr_end": 1e-5,
+    "weight_decay": 5e-4,
+    "batch_size": 16,
+    "reduction": "mean",
+}
+BEST_EPOCH, LAST_EPOCH = ({"min_steps": 0, "ema": 0.0, "patience": 0, "select": which} for which in ("best", "last"))
 
 CATALOG: tuple[Entry, ...] = (
     Entry(
@@ -242,6 +256,51 @@ CATALOG: tuple[Entry, ...] = (
         "Han 2025",
         needs_series=True,
         training=RELEASED_TRAINING,
+    ),
+    Entry(
+        "meanmlp",
+        "bnt.models._meanmlp:MeanMLP",
+        "An MLP on every volume, averaged over time",
+        "Popov 2024",
+        needs_series=True,
+        training=MEANMLP_TRAINING,
+        budget={**BEST_EPOCH, "epochs": 400, "patience": 30},
+    ),
+    Entry(
+        "bolt",
+        "bnt.models._bolt:BolT",
+        "Attention in windows of a scan, fused after each block",
+        "Bedel 2023",
+        needs_series=True,
+        training=BOLT_TRAINING,
+        budget={**LAST_EPOCH, "epochs": 20},
+    ),
+    Entry(
+        "bolt-released",
+        "bnt.models._bolt:BolT",
+        "The same, attending to the padding after a scan",
+        "Bedel 2023",
+        needs_series=True,
+        presets={"released": True},
+        training=BOLT_TRAINING,
+        budget={**LAST_EPOCH, "epochs": 20},
+    ),
+    Entry(
+        "brainnetmlp",
+        "bnt.models._brainnetmlp:BrainNetMLP",
+        "A linear layer on edges beside one on spectra",
+        "Hou 2025",
+        needs_series=True,
+        training=BRAINNETMLP_TRAINING,
+        budget={**LAST_EPOCH, "epochs": 200},
+    ),
+    Entry(
+        "neurograph",
+        "bnt.models._neurograph:NeuroGraph",
+        "Residual graph convolutions, and all edges in an MLP",
+        "Said 2023",
+        training=NEUROGRAPH_TRAINING,
+        budget={**BEST_EPOCH, "epochs": 100},
     ),
     Entry("svm", "bnt.models.classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
     Entry("logistic", "bnt.models.classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),

@@ -217,7 +217,7 @@ def _makes_network(made: Any) -> bool:
 class OwnNetwork(Network):
     """A torch module that maps connectomes (B, V, V) to logits (B, C), or to an Output with them.
 
-    It is given ``series``, ``target`` and ``explain`` where its ``forward`` names them.
+    It is given ``series``, ``target``, ``explain`` and ``lengths`` where its ``forward`` names them.
 
     Parameters
     ----------
@@ -234,17 +234,24 @@ class OwnNetwork(Network):
             raise BadInput(f"{name} made a {type(model).__name__}: it takes n_rois, so it must make a torch module.")
         self.model, self.n_rois, self.n_classes, self.name = model, n_rois, n_classes, name
         self.n_volumes = int(getattr(model, "n_volumes", 0))
+        self.whole_series, self.crop = bool(getattr(model, "whole_series", False)), int(getattr(model, "crop", 0))
         parameters = inspect.signature(model.forward).parameters.values()
         every = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.takes = {n for n in ("series", "target", "explain") if every or any(p.name == n for p in parameters)}
+        takable = ("series", "target", "explain", "lengths")
+        self.takes = {n for n in takable if every or any(p.name == n for p in parameters)}
 
     def forward(
-        self, x: Tensor, series: Tensor | None = None, target: Tensor | None = None, explain: bool = False
+        self,
+        x: Tensor,
+        series: Tensor | None = None,
+        target: Tensor | None = None,
+        explain: bool = False,
+        lengths: Tensor | None = None,
     ) -> Output:
         """Call the module and check what it returns."""
         if x.shape[-2:] != (self.n_rois, self.n_rois):
             raise BadInput(f"{self.name} was made for {self.n_rois} ROIs and was given {tuple(x.shape)}.")
-        given = {"series": series, "target": target, "explain": explain}
+        given = {"series": series, "target": target, "explain": explain, "lengths": lengths}
         found = self.model(x, **{name: value for name, value in given.items() if name in self.takes})
         output = Output(found) if isinstance(found, Tensor) else found
         wanted = (len(x), self.n_classes)

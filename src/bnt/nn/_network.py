@@ -57,13 +57,18 @@ class Network(nn.Module):
         Whether it reads time series beside the connectome: ``n_volumes`` of each scan, or their connectivity.
     series_kind : str
         The kind of connectivity that it is given as ``series``; empty for the time series themselves.
+    whole_series : bool
+        Whether it reads scans of any length: ``series`` are then whole scans, standardised and padded with zeros to the
+        longest of the batch, and ``forward`` is given ``lengths``, their numbers of volumes (B,), beside them.
+    crop : int
+        Volumes of a random piece of each whole scan that it reads in training; 0 is the whole scan there, too.
     small : mapping
         Options of a network that trains in seconds, for tests; they fit series of 32 volumes.
     per_roi : mapping
         Which axes of which parameters belong to ROIs, by a regular expression of the parameter's name: ``v`` one
         entry per ROI, ``vk`` and ``kv`` several with the ROI as the slow or the fast index, ``vv`` one per ordered
-        pair, ``pair`` one per pair i < j, row by row; what follows the V entries of ``v`` and ``vv`` belongs to no
-        ROI. With the ROIs of the data and these axes permuted alike, no answer changes.
+        pair, ``pair`` one per pair i < j (or i <= j), row by row; what follows the V entries of ``v`` and ``vv``
+        belongs to no ROI. With the ROIs of the data and these axes permuted alike, no answer changes.
 
     Examples
     --------
@@ -77,6 +82,8 @@ class Network(nn.Module):
     n_rois: int
     needs_series: ClassVar[bool] = False
     series_kind: str = ""
+    whole_series: bool = False
+    crop: int = 0
     small: ClassVar[Mapping[str, Any]] = {}
     per_roi: ClassVar[Mapping[str, Mapping[int, str]]] = {}
 
@@ -119,6 +126,25 @@ def check_series(series: Tensor | None, n_subjects: int, n_volumes: int, n_rois:
     if series.shape != wanted:
         raise BadInput(f"The model reads series of shape {wanted}, time first, but was given {tuple(series.shape)}.")
     return series
+
+
+def check_whole_series(
+    series: Tensor | None, lengths: Tensor | None, n_subjects: int, n_rois: int
+) -> tuple[Tensor, Tensor]:
+    """Return series (B, T, V) and the volumes of each scan (B,), all T where none are given; refuse other shapes."""
+    wanted = f"({n_subjects}, T, {n_rois})"
+    if series is None:
+        raise BadInput(f"The model reads time series and was given none: pass series of shape {wanted} beside x.")
+    if series.ndim != 3 or series.shape[::2] != (n_subjects, n_rois):
+        raise BadInput(f"The model reads series of shape {wanted}, time first, but was given {tuple(series.shape)}.")
+    if lengths is None:
+        lengths = torch.full((n_subjects,), series.shape[1], device=series.device)
+    return series, lengths
+
+
+def volume_mask(lengths: Tensor, longest: int) -> Tensor:
+    """Return which volumes are a scan's own, (B, longest), from the length of each."""
+    return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
 # -- checks of options ---------------------------------------------------------------------------------

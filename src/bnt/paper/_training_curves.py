@@ -31,11 +31,11 @@ from bnt.studies._engine import run_local
 from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, most_epochs, most_steps, step_seconds
 from bnt.studies._statistics import summarise
 from bnt.studies._wording import duration
-from bnt.training._batches import Batches
+from bnt.training._batches import Batches, window_of
 from bnt.training._batches import prepare as prepare_model
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig, difference, read_config, write_toml
-from bnt.training._learner import build, window_of
+from bnt.training._learner import build
 from bnt.training._loop import fit, logits_of
 
 if TYPE_CHECKING:

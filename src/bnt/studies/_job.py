@@ -199,9 +199,8 @@ def step_seconds(
     """
     import torch
 
-    from bnt.training._batches import Batches
+    from bnt.training._batches import Batches, window_of
     from bnt.training._config import options_for
-    from bnt.training._learner import window_of
 
     def now() -> float:
         if device.startswith("cuda"):
@@ -225,7 +224,7 @@ def step_seconds(
         taken: list[float] = []  # the first is to warm up
         while len(taken) <= at_least or (len(taken) <= at_most and sum(taken[1:]) < seconds):
             started = now()
-            output = model(batch.x, series=batch.series, target=batch.target)
+            output = model(batch.x, **batch.of_series, target=batch.target)
             loss = -(batch.target * output.logits.log_softmax(1)).sum()
             if output.loss is not None:
                 loss = loss + output.loss

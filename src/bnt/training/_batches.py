@@ -30,18 +30,27 @@ class Batch:
     target : Tensor, (B, C) class probabilities, or (B, 1) standardised targets
     weight : Tensor, (B,), or None
     series : Tensor, (B, T, V), or None
+    lengths : Tensor of int, (B,), or None
+        Volumes of each series before its padding, where series are whole scans.
     """
 
     x: Tensor
     target: Tensor
     weight: Tensor | None = None
     series: Tensor | None = None
+    lengths: Tensor | None = None
+
+    @property
+    def of_series(self) -> dict[str, Tensor | None]:
+        """What a network is given beside the connectomes, by name."""
+        return {"series": self.series} if self.lengths is None else {"series": self.series, "lengths": self.lengths}
 
 
 def mixup(batch: Batch, alpha: float) -> Batch:
     """Mix a batch with a permutation of itself: x' = l x + (1 - l) x[perm], l ~ Beta(alpha, alpha).
 
-    Both draws come from torch's global generator. Weights are mixed like labels.
+    Both draws come from torch's global generator. Weights are mixed like labels. Of two whole scans as many volumes are
+    mixed as the shorter one has.
     """
     lam, permutation = draw_mixup(len(batch.x), alpha)
     permutation = permutation.to(batch.x.device)
@@ -52,7 +61,22 @@ def mixup(batch: Batch, alpha: float) -> Batch:
     x, target = mixed(batch.x), mixed(batch.target)
     assert x is not None
     assert target is not None
-    return Batch(x, target, mixed(batch.weight), mixed(batch.series))
+    lengths = None if batch.lengths is None else torch.minimum(batch.lengths, batch.lengths[permutation])
+    return Batch(x, target, mixed(batch.weight), mixed(batch.series), lengths)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole scans, each ROI standardised over its scan, padded with zeros to the longest of the batch.
+
+    Attributes
+    ----------
+    crop : int
+        In training a random piece of so many volumes is cut from each standardised scan; 0 cuts none, nor is a shorter
+        scan cut.
+    """
+
+    crop: int = 0
 
 
 RESIDENT_BYTES = 1 << 30  # squares up to this size are kept in memory (or on the device)
@@ -71,10 +95,11 @@ class Batches:
         Which subjects.
     targets : Tensor, (len(rows), C)
     weights : Tensor, (len(rows),), optional
-    window : int or str
+    window : int, str or Whole
         Volumes of each series given to the model; 0 gives none. In training a random window of each
         scan, otherwise its first one; each ROI is standardised within the window. A kind of connectivity, such as
-        ``partial``, gives matrices (B, V, V) of that kind instead, computed once from the whole series.
+        ``partial``, gives matrices (B, V, V) of that kind instead, computed once from the whole series. ``Whole`` gives
+        scans of any length, with their lengths.
     """
 
     def __init__(
@@ -84,12 +109,13 @@ class Batches:
         targets: Tensor,
         weights: Tensor | None = None,
         *,
-        window: int | str = 0,
+        window: int | str | Whole = 0,
         device: str = "cpu",
         resident_bytes: int = RESIDENT_BYTES,
     ) -> None:
         self.cohort, self.rows, self.device = cohort, np.asarray(rows), device
-        self.window = 0 if isinstance(window, str) else window
+        self.window = window if isinstance(window, int) else 0
+        self.whole = window if isinstance(window, Whole) else None
         self.targets = targets.to(device)
         self.weights = None if weights is None else weights.to(device)
         self.series: Series | None = None
@@ -108,6 +134,8 @@ class Batches:
                 )
         size = 4 * len(self.rows) * cohort.n_rois**2
         self._resident = cohort.batch(self.rows, device) if size <= resident_bytes else None
+        self._scans: dict[int, np.ndarray] = {}  # standardised, kept where all of them fit
+        self._keep_scans = self.series is not None and 4 * self.series.lengths.sum() * cohort.n_rois <= resident_bytes
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -117,30 +145,52 @@ class Batches:
             return self._resident[positions.to(self.device)]
         return self.cohort.batch(self.rows[positions.numpy()], self.device)
 
-    def _windows(self, positions: Tensor, starts: Tensor | None) -> Tensor | None:
+    def _windows(self, positions: Tensor, starts: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return the series of a batch and, for whole scans, their lengths."""
         if self.series is None:
-            return None
+            return None, None
         if self._of_series is not None:
-            return square_tensor(self._of_series[positions].to(self.device), 1.0)
+            return square_tensor(self._of_series[positions].to(self.device), 1.0), None
+        if self.whole is not None:
+            return self._whole_scans(positions, starts)
         cut = []
         for i, position in enumerate(positions.tolist()):
             start = 0 if starts is None else int(starts[i])
-            piece = np.asarray(self.series[position][start : start + self.window], dtype=np.float32)
-            sd = piece.std(axis=0)
-            cut.append((piece - piece.mean(axis=0)) / np.where(sd > 0, sd, 1))
-        return torch.from_numpy(np.stack(cut)).to(self.device)
+            cut.append(standardised(self.series[position][start : start + self.window]))
+        return torch.from_numpy(np.stack(cut)).to(self.device), None
+
+    def _whole_scans(self, positions: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+        scans = [self._scan(position) for position in positions.tolist()]
+        if starts is not None and self.whole is not None and self.whole.crop:
+            scans = [scan[start : start + self.whole.crop] for scan, start in zip(scans, starts.tolist())]
+        lengths = [len(scan) for scan in scans]
+        padded = torch.zeros(len(scans), max(lengths), self.cohort.n_rois)
+        for row, scan in zip(padded.numpy(), scans):
+            row[: len(scan)] = scan
+        return padded.to(self.device), torch.tensor(lengths, device=self.device)
+
+    def _scan(self, position: int) -> np.ndarray:
+        """Return a whole scan, standardised."""
+        assert self.series is not None
+        if position in self._scans:
+            return self._scans[position]
+        scan = standardised(self.series[position])
+        if self._keep_scans:
+            self._scans[position] = scan
+        return scan
 
     def _starts(self, positions: Tensor) -> Tensor | None:
-        """Draw where each subject's window begins."""
-        if self.series is None or self._of_series is not None:
+        """Draw where each subject's window begins; nothing is drawn where no window is cut."""
+        size = self.window if self.whole is None else self.whole.crop
+        if self.series is None or not size:
             return None
-        free = torch.from_numpy(self.series.lengths[positions.numpy()] - self.window + 1)
+        free = torch.from_numpy(self.series.lengths[positions.numpy()] - size + 1).clamp_min(1)
         return (torch.rand(len(positions)) * free).long()
 
     def _batch(self, positions: Tensor, starts: Tensor | None) -> Batch:
         there = positions.to(self.device)
         weight = None if self.weights is None else self.weights[there]
-        return Batch(self._matrices(positions), self.targets[there], weight, self._windows(positions, starts))
+        return Batch(self._matrices(positions), self.targets[there], weight, *self._windows(positions, starts))
 
     def _ahead(self, parts: list[tuple[Tensor, Tensor | None]]) -> Iterator[Batch]:
         """Yield batches; those read from disk are prepared one ahead in a thread."""
@@ -169,6 +219,13 @@ class Batches:
         yield from self._ahead([(p, None) for p in torch.arange(len(self)).split(batch_size)])
 
 
+def standardised(series: np.ndarray) -> np.ndarray:
+    """Return a series (T, V) with mean 0 and SD 1 of each ROI; a constant ROI is 0."""
+    series = np.asarray(series, dtype=np.float32)
+    sd = series.std(axis=0)
+    return (series - series.mean(axis=0)) / np.where(sd > 0, sd, 1)
+
+
 Source = Callable[[], Iterable[Tensor]]  # gives the training matrices, batch by batch, as often as it is called
 
 
@@ -185,16 +242,6 @@ class CentredInputs(nn.Module):
         self.register_buffer("sd", torch.ones(()))
         self.mean: Tensor
         self.sd: Tensor
-
-    @property
-    def n_volumes(self) -> int:
-        """Volumes that the network reads of each series; 0 if none."""
-        return int(getattr(self.model, "n_volumes", 0))
-
-    @property
-    def series_kind(self) -> str:
-        """Kind of connectivity that the network reads of each series; none if empty."""
-        return str(getattr(self.model, "series_kind", ""))
 
     @torch.no_grad()
     def learn(self, source: Source) -> None:
@@ -215,6 +262,14 @@ class CentredInputs(nn.Module):
     def forward(self, x: Tensor, **more: Any) -> Output:
         """Return the network's answer for centred matrices."""
         return self.model(self.transform(x), **more)
+
+
+def window_of(model: nn.Module) -> int | str | Whole:
+    """Return what a model reads of each series, as the ``window`` of :class:`Batches`; 0 is nothing."""
+    inner = model.model if isinstance(model, CentredInputs) else model
+    if getattr(inner, "whole_series", False):
+        return Whole(int(getattr(inner, "crop", 0)))
+    return getattr(inner, "series_kind", "") or int(getattr(inner, "n_volumes", 0))
 
 
 def prepare(model: nn.Module, source: Source) -> None:

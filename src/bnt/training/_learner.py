@@ -33,7 +33,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
 from bnt.models.classical._inputs import Inputs
-from bnt.training._batches import RESIDENT_BYTES, Batches, CentredInputs, prepare
+from bnt.training._batches import RESIDENT_BYTES, Batches, CentredInputs, Whole, prepare, window_of
 from bnt.training._checkpoint import Checkpoint, load_tensors, save_tensors
 from bnt.training._config import RunConfig
 from bnt.training._loop import fit, logits_of
@@ -312,7 +312,7 @@ class MemberTraining:
         self._keep(stage, state.chosen, lines)
         return state.chosen, lines
 
-    def _batches(self, rows: np.ndarray, window: int | str) -> Batches:
+    def _batches(self, rows: np.ndarray, window: int | str | Whole) -> Batches:
         """Return labelled subjects as batches."""
         weights = None if self.weights is None else torch.as_tensor(self.weights[rows], dtype=torch.float32)
         targets = self.config.task.targets(self.y[rows])
@@ -334,11 +334,6 @@ def build(config: RunConfig) -> nn.Module:
     """Make an untrained network as a run describes it."""
     model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
     return (CentredInputs(model, config.n_rois) if config.recipe.inputs == "centred" else model).to(config.device)
-
-
-def window_of(model: nn.Module) -> int | str:
-    """Return how many volumes of each series a model reads, 0 if none, or the kind of connectivity that it reads."""
-    return getattr(model, "series_kind", "") or int(getattr(model, "n_volumes", 0))
 
 
 # -- models without epochs -------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def fit(
             batch = mixup(batch, recipe.mixup)
         target = smoothed(batch.target, recipe.label_smoothing, task)
         with torch.autocast(batch.x.device.type, torch.bfloat16) if bf16 else nullcontext():
-            output = model(batch.x, series=batch.series, target=batch.target)
+            output = model(batch.x, **batch.of_series, target=batch.target)
         loss = task.loss(output.logits.float(), target, batch.weight, recipe.reduction)
         return loss if output.loss is None else loss + output.loss
 
@@ -160,4 +160,4 @@ def smoothed(target: Tensor, amount: float, task: Task) -> Tensor:
 def logits_of(model: nn.Module, batches: Batches, batch_size: int = 64) -> Tensor:
     """Return the logits of every subject, in evaluation mode."""
     model.eval()
-    return torch.cat([model(b.x, series=b.series).logits.float() for b in batches.in_order(batch_size)])
+    return torch.cat([model(b.x, **b.of_series).logits.float() for b in batches.in_order(batch_size)])
