@@ -72,7 +72,7 @@ def derive(cohort: Cohort, change: Change, out: Path) -> None:
             yield found.astype(np.float32)
 
     series = list(changed())
-    people = cohort.participants.drop(columns=["scan", "n_volumes"])
+    people = cohort.participants.drop(columns="n_volumes")
     Cohort(connectomes(series), people, timeseries=series, levels=cohort.levels).save(out)
     print(f"{out}: {len(series)} subjects, {series[0].shape[1]} ROIs")
 
@@ -90,8 +90,9 @@ def main() -> None:
     derive(cohort, merge(pairs(cohort)), options.out / "merged")
     derive(cohort, without_global, options.out / "global")
     derive(cohort, first_half, options.out / "short")
-    people = cohort.participants.drop(columns="scan")
-    Cohort(cohort.connectomes, people, kind=cohort.kind, levels=cohort.levels).save(options.out / "matrices")
+    Cohort(cohort.connectomes, cohort.participants, kind=cohort.kind, levels=cohort.levels).save(
+        options.out / "matrices"
+    )
     print(f"{options.out / 'matrices'}: {len(cohort)} subjects without series")
 
 

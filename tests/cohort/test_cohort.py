@@ -66,8 +66,8 @@ def test_saved_cohort_opens_equal(cohort, tmp_path):
 def test_manifest_holds_the_sha256_of_every_file(cohort, tmp_path):
     cohort.save(tmp_path / "c")
     manifest = json.loads((tmp_path / "c" / "cohort.json").read_text())
-    files = {f.name for f in (tmp_path / "c").iterdir()} - {"cohort.json"}
-    assert files == {"connectomes.npy", "timeseries.npy", "participants.tsv", "rois.tsv"}
+    files = {f.name for f in (tmp_path / "c").iterdir()} - {"cohort.json", ".times.json"}
+    assert files == {"connectomes.npy", "timeseries.npy", "participants.tsv", "rois.tsv", "scans.tsv"}
     assert manifest["sha256"] == {name: file_sha256(tmp_path / "c" / name) for name in files}
     assert manifest["edge_order"] == "upper triangle, column by column"
 
@@ -276,13 +276,13 @@ def test_connectomes_beside_an_old_table_have_digests_of_their_own():
 def test_words_that_pandas_takes_for_nothing_are_kept(tmp_path):
     old = simulate_cohort(n_subjects=8, n_rois=14, n_sites=1, seed=0)
     table = old.participants.assign(
-        diagnosis=["None", "ASD"] * 4, site=["NA", "B"] * 4, group=["NULL", "NULL", *"cdefgh"], age=[np.nan, *range(7)]
+        diagnosis=["None", "ASD"] * 4, site=["NA", "B"] * 4, family=["NULL", "NULL", *"cdefgh"], age=[np.nan, *range(7)]
     )
     Cohort(old.connectomes, table).save(tmp_path / "cohort")
     again = load_cohort(tmp_path / "cohort")
     assert again.participants["diagnosis"].tolist() == table["diagnosis"].tolist()
     assert again.sites.tolist() == table["site"].tolist()
-    assert again.groups.tolist()[:2] == ["NULL", "NULL"]
+    assert again.families.tolist()[:2] == ["NULL", "NULL"]
     assert np.isnan(again.participants["age"][0])
     assert again.participants["age"].dtype.kind == "f"
 

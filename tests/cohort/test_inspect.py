@@ -151,9 +151,9 @@ def test_a_single_zero_edge_is_no_missing_roi() -> None:
 def test_the_same_bytes_twice_are_a_duplicate(together: bool, state: str) -> None:
     edges, table = sound()
     edges[20] = edges[4]
-    table["group"] = table["participant_id"]
+    table["family"] = table["participant_id"]
     if together:
-        table.loc[20, "group"] = "sub-04"
+        table.loc[20, "family"] = "sub-04"
     report = inspect_cohort(Cohort(edges, table))
     assert report.values.duplicates == [["sub-04", "sub-20"]]
     assert states(report, "duplicate scans") == [state]

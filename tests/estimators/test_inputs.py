@@ -29,7 +29,7 @@ def fitted(cohort, y, tiny):
 
 
 def test_matrices_vectors_and_cohorts_give_the_same_bits(cohort, matrices, y, tiny):
-    sites, groups = cohort.sites, cohort.groups
+    sites, groups = cohort.sites, cohort.families
     from_cohort = BrainNetworkClassifier(**tiny).fit(cohort, y).predict_proba(cohort)
     for X in (matrices, cohort.connectomes, pd.DataFrame(cohort.connectomes), sym_matrix_to_vec(matrices, True)):
         again = BrainNetworkClassifier(**tiny).fit(X, y, sites=sites, groups=groups).predict_proba(X)

@@ -104,7 +104,7 @@ def test_the_part_held_out_shares_no_group_and_has_every_class(n, families, frac
 
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, families, n).astype(str)
-    table = pd.DataFrame({"participant_id": np.arange(n).astype(str), "group": groups})
+    table = pd.DataFrame({"participant_id": np.arange(n).astype(str), "family": groups})
     cohort = Cohort(rng.normal(size=(n, 3)).astype(np.float32), table)
     y = rng.permutation(np.arange(n) % n_classes)
     train, val = hold_out(cohort, y, Task("classification", tuple(range(n_classes))), fraction, seed)

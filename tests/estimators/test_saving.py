@@ -155,7 +155,7 @@ def test_a_missing_group_is_of_its_own_and_a_missing_site_unknown(cohort):
     layout = Layout(cohort.connectomes.shape[1], cohort.n_rois, 1.0, "paper")
     groups = np.array([np.nan] * (n - 2) + [1.0, 1.0])
     found = _cohort(cohort.connectomes, layout, group=groups, site=np.array([None] + ["A"] * (n - 1), dtype=object))
-    assert len(set(found.groups)) == n - 1
+    assert len(set(found.families)) == n - 1
     assert found.sites.tolist() == ["unknown"] + ["A"] * (n - 1)
 
 

@@ -111,7 +111,7 @@ def test_contributions_leave_the_same_remainder_for_everyone(options, cohort, sp
     fitted = ridge_of(cohort, split, **options)
     training = (cohort, np.asarray(split[0]))
     baseline, _ = baseline_edges(fitted, training)
-    people = cohort.participants.iloc[split[2]].drop(columns=["scan", "group"]).reset_index(drop=True)
+    people = cohort.participants.iloc[split[2]].drop(columns="family").reset_index(drop=True)
     people.loc[0, "site"] = "a site that training has not seen"
     new = Cohort(cohort.edges(split[2]), people, cohort.rois, kind=cohort.kind)
     rows = np.arange(len(new))

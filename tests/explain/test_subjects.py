@@ -75,7 +75,7 @@ def test_classes_that_are_not_ruled_out_are_listed():
 
 def strange(cohort: Cohort) -> Cohort:
     """A subject as it was, and one from elsewhere who moved and whose connectome is flat."""
-    table = cohort.participants.iloc[[0, 1]].drop(columns=["scan", "group"]).assign(participant_id=["usual", "strange"])
+    table = cohort.participants.iloc[[0, 1]].drop(columns="family").assign(participant_id=["usual", "strange"])
     table["site"] = [cohort.sites[0], "Mars"]
     table["mean_fd"] = [float(table["mean_fd"].iloc[0]), 9.0]
     table["n_missing_rois"] = [0, 3]

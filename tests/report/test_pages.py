@@ -74,7 +74,7 @@ def test_the_study_page_says_who_was_in_it_and_what_to_doubt(pages: dict[str, Pa
     assert "Caveats" in text
     assert "The test parts have 18 subjects" in text
     assert "1 ASD" in text  # the class with the name that cohort.json gives it
-    assert "no subject, group or scan on two sides" in text
+    assert "no subject, family or scan on two sides" in text
     assert 'http-equiv="refresh"' not in text
     assert "p (permutation, Holm)" in text  # the tables of bnt compare are shown, not made again without its tests
     counts = pd.read_csv(StringIO(downloads(text)["cohort.csv"])).set_index("site")
@@ -223,7 +223,7 @@ def test_a_leak_on_disk_is_called_a_leak(study: Path, cohort_folder: Path, tmp_p
     split = read_splits(run / "splits.csv")[0]
     changed = shutil.copytree(cohort_folder, tmp_path / "cohort")
     people = pd.read_csv(changed / "participants.tsv", sep="\t", dtype=str)
-    people.loc[people["participant_id"].isin([split.train[0], split.test[0]]), "group"] = "one-family"
+    people.loc[people["participant_id"].isin([split.train[0], split.test[0]]), "family"] = "one-family"
     people.to_csv(changed / "participants.tsv", sep="\t", index=False)
     config = run / "config.toml"
     config.write_text(config.read_text().replace(str(cohort_folder.resolve()), str(changed)))

@@ -106,9 +106,9 @@ def test_quality_checked_is_nilearns_rule(release: Path, tmp_path: Path) -> None
 
 def test_a_scan_under_two_names_shares_a_group(release: Path, tmp_path: Path) -> None:
     cohort = fetch_abide(tmp_path / "out", release)
-    group = dict(zip(cohort.ids, cohort.groups))
+    group = dict(zip(cohort.ids, cohort.families))
     assert group["NYU_0050004"] == group["NYU_0050003"] == "NYU_0050003"
-    assert len(set(cohort.groups)) == 4
+    assert len(set(cohort.families)) == 4
 
 
 def test_a_scan_under_two_names_can_be_dropped(release: Path, tmp_path: Path) -> None:
@@ -221,7 +221,14 @@ def test_counts_of_a_site(abide, site: str, asd: int, control: int) -> None:
 def test_the_duplicate_scan_is_found_by_its_bytes(abide) -> None:
     found = [f for f in abide.findings if f["check"] == "same scan"]
     assert found == [{"check": "same scan", "participant_id": "UM_1_0050286", "value": "UM_1_0050279"}]
-    assert len(set(abide.groups)) == 1008
+    assert len(set(abide.families)) == 1008
+
+
+@pytest.mark.abide
+def test_no_other_two_people_have_nearly_the_same_scan(abide) -> None:
+    assert len(set(abide.scans)) == 1008
+    one, other = (abide.scans[abide.ids == name] for name in ("UM_1_0050279", "UM_1_0050286"))
+    assert one == other
 
 
 @pytest.mark.abide

@@ -67,7 +67,7 @@ def test_the_same_scan_under_two_names_shares_a_group(tmp_path):
     for name, seed in (("UM_1_0050279", 1), ("UM_1_0050285", 2), ("UM_1_0050286", 1)):
         write_1d(tmp_path / "in" / f"{name}_rois_cc200.1D", series(seed))
     cohort = import_cohort(tmp_path / "in", tmp_path / "out")
-    assert cohort.groups.tolist() == ["UM_1_0050279", "UM_1_0050285", "UM_1_0050279"]
+    assert cohort.families.tolist() == ["UM_1_0050279", "UM_1_0050285", "UM_1_0050279"]
     assert cohort.findings == [{"check": "same scan", "participant_id": "UM_1_0050286", "value": "UM_1_0050279"}]
 
 

@@ -198,10 +198,10 @@ def test_columns_that_mean_something_else_here_are_kept_under_another_name(tmp_p
     )
     cohort = import_cohort(folder_of(tmp_path, GOOD, series(2)), tmp_path / "out", participants=people)
     assert cohort.labels("given_group").tolist() == ["patient", "control"]
-    assert cohort.groups.tolist() == ["sub-01", "sub-02"]
+    assert cohort.families.tolist() == ["sub-01", "sub-02"]
     assert cohort.participants["n_volumes"].tolist() == [30, 30]
     again = import_cohort(tmp_path / "in", tmp_path / "b", participants=people, group_column="family")
-    assert again.groups.tolist() == ["7", "7"]
+    assert again.families.tolist() == ["7", "7"]
 
 
 def test_ids_with_leading_zeros_stay_as_they_are(tmp_path):
@@ -297,7 +297,7 @@ def test_the_real_abide_files_come_in_with_their_duplicate_grouped(abide_dir, tm
     cohort = import_cohort(source, tmp_path / "out", participants=people, id_column="FILE_ID")
     assert cohort.n_rois == 200
     assert set(cohort.sites) == {"UM_1"}
-    groups = dict(zip(cohort.ids, cohort.groups))
+    groups = dict(zip(cohort.ids, cohort.families))
     assert groups["UM_1_0050286"] == groups["UM_1_0050279"] == "UM_1_0050279"
     assert len(set(groups.values())) == len(cohort) - 1
     x = np.loadtxt(source / "UM_1_0050279_rois_cc200.1D")

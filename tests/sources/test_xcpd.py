@@ -113,7 +113,7 @@ def test_separate_runs_share_the_group_of_their_person(bids, tmp_path):
     two_runs(bids)
     cohort = import_cohort(bids, tmp_path / "out", runs="separate")
     assert cohort.ids.tolist() == ["sub-01_ses-1_run-2", "sub-01_ses-1_run-10", "sub-02_ses-1_run-2"]
-    assert cohort.groups.tolist() == ["sub-01", "sub-01", "sub-02"]
+    assert cohort.families.tolist() == ["sub-01", "sub-01", "sub-02"]
     assert cohort.labels("sex").tolist() == ["F", "F", "M"]
 
 

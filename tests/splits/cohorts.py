@@ -36,7 +36,7 @@ def cohort_of(sites, labels, groups=None, **columns) -> Cohort:
     n = len(sites)
     table = {"participant_id": [f"sub-{i:04d}" for i in range(n)], "site": list(sites), "diagnosis": list(labels)}
     if groups is not None:
-        table["group"] = [f"family-{g}" for g in groups]
+        table["family"] = [f"family-{g}" for g in groups]
     edges = np.random.default_rng(0).uniform(-1, 1, size=(n, 3)).astype(np.float32)
     return Cohort(edges, pd.DataFrame({**table, **columns}))
 

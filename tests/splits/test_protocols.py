@@ -77,7 +77,7 @@ def test_sizes_are_exact_and_strata_within_one_of_their_quota(cohort, seed):
 @settings(max_examples=25, deadline=None)
 @given(cohort=cohorts(groups=True), seed=st.integers(0, 99))
 def test_sizes_stay_exact_with_groups_when_there_are_enough_single_subjects(cohort, seed):
-    _, inverse, counts = np.unique(cohort.groups, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(cohort.families, return_inverse=True, return_counts=True)
     n, alone = len(cohort), (counts[inverse] == 1).sum()
     parts = next(SiteStratifiedSplit(seed=seed).split(cohort, "diagnosis"))
     if alone >= 3 * counts.max() and counts.max() <= int(0.1 * n):
@@ -247,7 +247,7 @@ def test_identical_scans_stay_together_without_being_listed_as_a_group():
     cohort = cohort_of(["a"] * 40, [0, 1] * 20)
     edges = cohort.connectomes.copy()
     edges[7] = edges[3]
-    cohort = bnt.Cohort(edges, cohort.participants.drop(columns=["scan"]))
+    cohort = bnt.Cohort(edges, cohort.participants)
     sides = set()
     for parts in SiteStratifiedSplit(n_splits=30).split(cohort, "diagnosis"):
         check_split(cohort, *parts)
@@ -261,7 +261,7 @@ def test_sharing_is_transitive():
     cohort = cohort_of(["a"] * 6, [0, 1] * 3, groups=[0, 0, 1, 2, 3, 4])
     edges = cohort.connectomes.copy()
     edges[3] = edges[1]  # 0 and 1 are a family, 1 and 3 the same scan
-    cohort = bnt.Cohort(edges, cohort.participants.drop(columns=["scan"]))
+    cohort = bnt.Cohort(edges, cohort.participants)
     assert units_of(cohort).tolist() == [0, 0, 2, 0, 4, 5]
 
 

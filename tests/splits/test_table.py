@@ -40,7 +40,7 @@ def cohort():
     [
         (([2, 3], [4], [5, 2]), "Subject sub-0002 is in both the training and the test part"),
         (([2, 2], [4], [5]), "Subject sub-0002 is twice in the training part"),
-        (([0, 3], [1], [5]), r"sub-0000 \(training\) and sub-0001 \(validation\) are of one group \(family-0\)"),
+        (([0, 3], [1], [5]), r"sub-0000 \(training\) and sub-0001 \(validation\) are of one family \(family-0\)"),
         (([0, 3], [], [5]), "validation part of the split is empty"),
         (([0, 3], [4], [40]), "subject number 40; the cohort has 40"),
         (([0, -1], [4], [5]), "subject number -1"),
@@ -55,7 +55,7 @@ def test_the_guard_names_the_subject(cohort, parts, message):
 def test_the_guard_refuses_identical_scans_on_two_sides(cohort):
     edges = cohort.connectomes.copy()
     edges[9] = edges[4]
-    twins = bnt.Cohort(edges, cohort.participants.drop(columns=["scan"]))
+    twins = bnt.Cohort(edges, cohort.participants)
     check_split(twins, [4, 9], [5], [6])
     with pytest.raises(BadInput, match=r"sub-0004 \(training\) and sub-0009 \(test\) have the same scan"):
         check_split(twins, [4], [5], [9])
@@ -83,7 +83,7 @@ def test_the_layout_is_one_row_per_subject_with_words_or_nothing(cohort, tmp_pat
 
 
 def test_a_leaking_split_is_not_written(cohort, tmp_path):
-    with pytest.raises(BadInput, match="one group"):
+    with pytest.raises(BadInput, match="one family"):
         save_splits(tmp_path / "s.csv", cohort, [([0], [1], [2])])
     assert list(tmp_path.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_ids_of_another_column_are_found_by_its_name(cohort, tmp_path):
         ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not train"),
         ("participant_id,s\nsub-0002,0\nsub-0002,1\n", "lists subject sub-0002 twice"),
         ("participant_id,s\nsub-0002,0\nsub-0003,1\n", "split s: The test part of the split is empty"),
-        ("participant_id,s\nsub-0000,0\nsub-0001,1\nsub-0003,2\n", "are of one group"),
+        ("participant_id,s\nsub-0000,0\nsub-0001,1\nsub-0003,2\n", "are of one family"),
         ("name,s\nsub-0002,0\n", "first column must be one of"),
         ("participant_id\nsub-0002\n", "is not a table of splits"),
         ("", "is not a table of splits"),
@@ -245,13 +245,13 @@ def test_the_command_makes_and_checks_a_table(cohort, tmp_path, capsys):
     command = ["split", str(tmp_path / "cohort")]
     assert main([*command, "--n-splits", "2", "--out", str(out)]) == 0
     assert main([*command, "--check", str(out)]) == 0
-    assert "no subject, group or scan on two sides" in capsys.readouterr().out
+    assert "no subject, family or scan on two sides" in capsys.readouterr().out
     assert main([*command, "--out", str(out)]) == 2  # exists
     lines = out.read_text().splitlines()
     lines[1], lines[2] = "sub-0000,0,0", "sub-0001,1,0"
     out.write_text("\n".join(lines))
     assert main([*command, "--check", str(out)]) == 2
-    assert "are of one group (family-0)" in capsys.readouterr().err
+    assert "are of one family (family-0)" in capsys.readouterr().err
 
 
 @pytest.mark.abide

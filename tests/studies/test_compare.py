@@ -106,7 +106,7 @@ def odd_folder(cohort, tmp_path_factory):
     people["three"] = np.arange(len(y)) % 3
     people["rare"] = (np.arange(len(y)) < 2).astype(int)
     folder = tmp_path_factory.mktemp("odd") / "cohort"
-    Cohort(cohort.connectomes, people.drop(columns=["scan"], errors="ignore")).save(folder)
+    Cohort(cohort.connectomes, people).save(folder)
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from small_studies import LOGISTIC, make_study, tiny, weights
 from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.splits import Split, named_splits
-from bnt.studies._job import Job, Variant
+from bnt.studies._job import Job, Variant, run_job
 from bnt.studies._results import pooled_predictions, run_table, shared_runs, write_tables
 from bnt.studies._statistics import delong, paired_test
 from bnt.studies._study import Study, folder_name
@@ -274,3 +275,49 @@ def test_pooled_tests_use_the_runs_that_both_models_have(cohort, copy):
     test = delong(mine["label"] == 1, theirs.loc[mine.index, "p_1"], mine["p_1"])
     assert found["p_delong"] == pytest.approx(test.p)
     assert found["n_subjects"] == len(mine)
+
+
+def spoil(folder, keep_time):
+    """Overwrite the connectomes of a cohort with noise: the same size, and the same time where asked for."""
+    file = folder / "connectomes.npy"
+    before = file.stat()
+    edges = np.load(file, mmap_mode="r+")
+    edges[:] = np.random.default_rng(0).normal(0, 0.2, edges.shape)
+    edges.flush()
+    if keep_time:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_a_study_never_mixes_two_data_sets(cohort_folder, copy, tmp_path, keep_time):
+    folder = shutil.copytree(cohort_folder, tmp_path / "cohort")
+    spoil(folder, keep_time)
+    before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+    with pytest.raises(BadInput, match="written with"):
+        make_study(copy, load_cohort(folder), [Variant("svm", "svm")]).run()
+    assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
+
+
+def test_data_that_were_changed_on_purpose_are_a_cohort_of_their_own(cohort_folder, copy, tmp_path):
+    folder = shutil.copytree(cohort_folder, tmp_path / "cohort")
+    spoil(folder, keep_time=False)
+    new = load_cohort(folder).save(tmp_path / "new")
+    assert not len(new.changed(read=True))
+    with pytest.raises(BadInput, match="choose another folder"):
+        make_study(copy, new, [Variant("svm", "svm")]).run()
+
+
+def test_a_cohort_that_is_written_again_while_a_study_runs_stops_its_runs(cohort_folder, tmp_path):
+    folder = shutil.copytree(cohort_folder, tmp_path / "cohort")
+    old = load_cohort(folder)
+    job = make_study(tmp_path / "study", old, [LOGISTIC]).jobs()[0]
+    Cohort(old.connectomes[::-1].copy(), old.participants).save(folder, overwrite=True)
+    with pytest.raises(BadInput, match="changed since the study"):
+        run_job(job)
+
+
+def test_a_run_of_an_earlier_version_on_the_same_series_is_the_same_run():
+    now = config_of(data_sha256="new", data_sha256_of_0_2="old")
+    assert difference(config_of(data_sha256="old"), now) is None
+    assert "whose" in difference(config_of(data_sha256="other"), now).words
+    assert "data_sha256_of_0_2" not in now.to_dict()

@@ -98,8 +98,8 @@ def test_test_subjects_cannot_influence_the_weights(finished, small_cohort, spli
 
     matrices = small_cohort.square(np.arange(len(small_cohort)))
     matrices[split[2]] = 0.123
-    table = small_cohort.participants.drop(columns=["scan"])
-    table.loc[split[2], "group"] = "same"  # the spoiled scans are all alike
+    table = small_cohort.participants.copy()
+    table.loc[split[2], "family"] = "same"  # the spoiled scans are all alike
     spoiled = Cohort(matrices, table)
     result = train_run(spoiled, Split.of(spoiled, split), config_of(spoiled, split), tmp_path / "spoiled")
     assert result.report["weights_sha256"] == digest(finished)

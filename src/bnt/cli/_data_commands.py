@@ -250,7 +250,7 @@ class Info:
         report = inspect_cohort(load_cohort(self.cohort), self.label, verify=self.verify)
         if self.json:
             everything = asdict(report)
-            del everything["group_of"]  # one row per subject: participants.tsv has it
+            del everything["family_of"]  # one row per subject: participants.tsv has it
             print(json.dumps(everything, indent=2, ensure_ascii=False))
         else:
             print("\n".join(layout(report)))

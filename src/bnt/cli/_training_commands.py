@@ -21,8 +21,8 @@ class Split:
     """Make splits of a cohort and save them as a table of subjects, or check a table against the cohort.
 
     The table has one row per subject and one column per split: train, validation, test, or empty for left out. Every
-    command that splits takes such a file in place of a protocol. A split in which a subject, a group or an
-    identical scan is on two sides is refused.
+    command that splits takes such a file in place of a protocol. A split in which a subject, a family or the
+    same scan is on two sides is refused.
     """
 
     cohort: tyro.conf.Positional[Path]
@@ -69,7 +69,7 @@ class Split:
             save_splits(self.out, cohort, splits)
         _print_sizes(cohort, splits)
         if self.check is not None:
-            print(f"{self.check}: {len(splits)} splits, no subject, group or scan on two sides.")
+            print(f"{self.check}: {len(splits)} splits, no subject, family or scan on two sides.")
         elif self.out is not None:
             print(f"{self.out}: {len(splits)} splits written.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._scans import Scans, Series, as_stored
 from bnt.cohort._store import (
     COUNTS,
     DESCRIBED,
     REQUIRED,
     CohortWriter,
-    Series,
+    arrays_untouched,
     canonical_kind,
     complete_participants,
     complete_rois,
     open_array,
     read_manifest,
     read_rows,
+    read_scans,
     read_table,
-    scan_digest,
 )
 from bnt.cohort._together import atlas_folder, read_people, write_together
 from bnt.cohort._triangle import flat_symmetric, n_edges, n_rois_of, square_tensor
@@ -43,7 +44,7 @@ class Cohort:
         Off-diagonal entries in the order of :mod:`bnt.cohort._triangle`, or symmetric matrices.
     participants : DataFrame
         One row per scan: ``participant_id`` (unique), and where known ``site``, labels, ``n_volumes`` and
-        ``group`` (subjects who must stay together: a family, two scans of one person).
+        ``family`` (subjects with the same one stay together in every split: twins, two scans of one person).
     rois : DataFrame, optional
         ``roi, label, x, y, z, network``.
     timeseries : Series or list of (volumes, V) arrays, optional
@@ -57,8 +58,6 @@ class Cohort:
         mean (``{"diagnosis": {"0": "control", "1": "ASD"}}``), what an import noticed.
     path : path, optional
         The folder that the arrays are mapped from.
-    scans : sequence of str, optional
-        Digests of the connectomes, where they are known already.
 
     Examples
     --------
@@ -85,7 +84,6 @@ class Cohort:
         levels: Mapping[str, Mapping[str, str]] | None = None,
         findings: Iterable[Mapping[str, Any]] = (),
         path: Path | None = None,
-        scans: Sequence[str] | None = None,
     ) -> None:
         if connectomes.ndim == 3:
             connectomes = flat_symmetric(connectomes, "connectomes")
@@ -96,8 +94,6 @@ class Cohort:
             raise BadInput(
                 f"There are {len(connectomes)} connectomes and {len(self._table)} rows in the participants table."
             )
-        # Without ``scans`` they are computed: a table may come from another cohort, with other connectomes.
-        self._table["scan"] = [scan_digest(row) for row in connectomes] if scans is None else list(scans)
         self.rois = complete_rois(rois, self.n_rois)
         self.kind, self.diagonal, self.atlas = canonical_kind(kind), float(diagonal), atlas
         self.source, self.levels = dict(source or {}), {k: dict(v) for k, v in (levels or {}).items()}
@@ -112,6 +108,7 @@ class Cohort:
             timeseries = Series(np.concatenate(parts), np.cumsum(lengths) - lengths, lengths)
             self._table["n_volumes"] = pd.array(lengths, dtype="Int64")
         self._series = timeseries
+        self._scans = Scans(connectomes.shape[1], self.edges, len(connectomes), timeseries)
 
     def _check_series(self, parts: list[np.ndarray]) -> None:
         if len(parts) != len(self._table):
@@ -179,7 +176,9 @@ class Cohort:
         return self._table if self._rows is None else self._table.iloc[self._rows].reset_index(drop=True)
 
     def _column(self, name: str) -> np.ndarray:
-        values = self._table[name].to_numpy()
+        return self._some(self._table[name].to_numpy())
+
+    def _some(self, values: np.ndarray) -> np.ndarray:
         return values if self._rows is None else values[self._rows]
 
     @property
@@ -193,14 +192,41 @@ class Cohort:
         return self._column("site")
 
     @property
-    def groups(self) -> np.ndarray:
-        """Subjects with the same group stay on one side of every split."""
-        return self._column("group")
+    def families(self) -> np.ndarray:
+        """Subjects with the same family stay on one side of every split."""
+        return self._column("family")
 
     @property
     def scans(self) -> np.ndarray:
-        """Digest of each connectome: equal digests are the same scan."""
-        return self._column("scan")
+        """Name of each subject's scan: connectomes with the same name are equal, or nearly so."""
+        return self._some(self._scans.names)
+
+    @property
+    def digests(self) -> np.ndarray:
+        """Digest of each connectome: equal digests are the same numbers."""
+        return self._some(self._scans.digests)
+
+    @property
+    def series_digests(self) -> np.ndarray | None:
+        """Digest of each series, of all its volumes; None where the source has no series."""
+        return None if self._scans.series is None else self._some(self._scans.series)
+
+    @property
+    def identities(self) -> pd.DataFrame:
+        """What the leak guard goes by: ``participant_id``, ``family`` and ``scan``."""
+        return pd.DataFrame({"participant_id": self.ids, "family": self.families, "scan": self.scans})
+
+    def changed(self, *, read: bool = False) -> np.ndarray:
+        """Return the ids of subjects whose arrays are not those that the cohort was written with.
+
+        Parameters
+        ----------
+        read : bool
+            Read every array again. Without it only those are read whose size or time is not the recorded one.
+        """
+        if read:
+            self._scans.read_again()
+        return self._table["participant_id"].to_numpy()[self._scans.changed()]
 
     def labels(self, name: str) -> np.ndarray:
         """Return a column of the participants table, without missing values, as an array.
@@ -371,7 +397,8 @@ def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
         manifest = read_manifest(path)
     n_rois, n_subjects = int(manifest["n_rois"]), int(manifest["n_subjects"])
     edges = open_array(path / "connectomes.npy", n_edges(n_rois))
-    participants = read_people(path)
+    recorded = read_scans(path, manifest)
+    participants = read_people(path, recorded)
     rois = read_table(path / "rois.tsv", ("label", "network"))
     if not len(edges) == len(participants) == n_subjects:
         raise BadInput(
@@ -386,14 +413,10 @@ def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
                 f"{path / 'timeseries.npy'} has {len(stacked)} volumes, participants.tsv counts {lengths.sum()}."
             )
         series = Series(stacked, np.cumsum(lengths) - lengths, lengths)
-    cohort = Cohort(
-        edges,
-        participants,
-        rois,
-        timeseries=series,
-        path=path,
-        scans=participants["scan"].tolist(),
-        **{name: manifest[name] for name in DESCRIBED},
-    )
+    described = {name: manifest[name] for name in DESCRIBED}
+    cohort = Cohort(edges, participants, rois, timeseries=series, path=path, **described)
     cohort.atlases = tuple(manifest.get("atlases") or [cohort.atlas])
+    if recorded is not None:
+        trusted = arrays_untouched(path)
+        cohort._scans = Scans(edges.shape[1], cohort.edges, len(edges), series, recorded, trusted)
     return cohort

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from bnt.cohort._scans import SAME_SCAN
+
 if TYPE_CHECKING:
     from bnt.cohort._inspect import Inspection, Part, Score
 
@@ -144,20 +146,22 @@ def _duplicates(report: Inspection) -> Iterator[Check]:
     pairs = report.values.duplicates
     for finding in report.findings:
         who, twin = str(finding.get("participant_id")), finding.get("value")
-        if finding.get("check") == "same scan" and who not in report.group_of:
+        if finding.get("check") == "same scan" and who not in report.family_of:
             yield Check("duplicate scans", "note", f"{who} was left out: the same scan as {twin}, byte for byte")
-    if not pairs:
-        yield Check("duplicate scans", "ok", "no two connectomes have the same bytes")
-    for people in pairs:
-        together = len({report.group_of[who] for who in people}) == 1
+    near = report.values.near_duplicates
+    if not pairs and not near:
+        yield Check("duplicate scans", "ok", "no two connectomes are the same, or nearly so")
+    alike = f"the same to within {SAME_SCAN:.0%} of the spread of their edges (other rounding, a little noise?)"
+    for people, sign, how in [*((p, "=", "byte for byte") for p in pairs), *((p, "≈", alike) for p in near)]:
+        together = len({report.family_of[who] for who in people}) == 1
         yield Check(
             "duplicate scans",
             "note" if together else "warning",
-            f"{' = '.join(people)}, byte for byte; "
+            f"{f' {sign} '.join(people)}, {how}; "
             + (
-                "one group, so no split separates them"
+                "one family, so no split separates them"
                 if together
-                else "not in one group: our splits keep them together, others may not"
+                else "not in one family: our splits keep them together, others may not"
             ),
         )
 
@@ -190,6 +194,13 @@ def _design(report: Inspection) -> Iterator[Check]:
 
 
 def _files(report: Inspection) -> Iterator[Check]:
+    if report.changed_scans:
+        yield Check(
+            "arrays",
+            "warning",
+            f"the data of {len(report.changed_scans)} subjects are not those that the cohort was written with: "
+            f"{_some(report.changed_scans)}; write it again",
+        )
     if report.changed_files is None:
         return
     if report.changed_files:

@@ -116,6 +116,7 @@ class Values:
     without_signal: dict[str, int] = field(default_factory=dict)  # participant -> ROIs whose edges are all 0
     without_signal_by_roi: dict[int, int] = field(default_factory=dict)  # position of the ROI -> subjects
     duplicates: list[list[str]] = field(default_factory=list)  # participants whose connectomes have the same bytes
+    near_duplicates: list[list[str]] = field(default_factory=list)  # nearly the same: other rounding, a little noise
 
 
 @dataclass
@@ -144,7 +145,8 @@ class Inspection:
     values: Values
     findings: list[dict[str, Any]]
     changed_files: list[str] | None  # None: not asked
-    group_of: dict[str, str]  # participant -> subjects who stay together in every split
+    changed_scans: list[str]  # participants whose arrays are not those that the cohort was written with
+    family_of: dict[str, str]  # participant -> subjects who stay together in every split
     checks: list[Check] = field(default_factory=list)
 
 
@@ -162,6 +164,7 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
     """
     table = cohort.participants
     name = _label_of(cohort, label)
+    changed = cohort.changed(read=verify)  # first, so that what follows is about the arrays as they are
     values = scan_values(cohort)
     table = table.assign(_without=[values.without_signal.get(p, 0) for p in table["participant_id"]])
     score = None if name is None else _score(table[name])
@@ -190,7 +193,8 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
         values=values,
         findings=cohort.findings,
         changed_files=(changed_files(cohort.path) if cohort.path else []) if verify else None,
-        group_of=dict(zip(table["participant_id"], table["group"])),
+        changed_scans=changed.tolist(),
+        family_of=dict(zip(table["participant_id"], table["family"])),
     )
     report.checks = checks_of(report)
     return report
@@ -230,10 +234,13 @@ def scan_values(cohort: Cohort) -> Values:
     out.smallest, out.largest, out.mean = low, high, total / max(count, 1)
     out.beyond_one_share = beyond / max(count, 1)
     out.without_signal_by_roi = {int(i): int(by_roi[i]) for i in np.flatnonzero(by_roi)}
-    same: defaultdict[str, list[str]] = defaultdict(list)
-    for who, scan in zip(ids, cohort.scans):
-        same[scan].append(str(who))
-    out.duplicates = [people for people in same.values() if len(people) > 1]
+    of_digest, of_scan = defaultdict(list), defaultdict(list)
+    for who, digest, scan in zip(ids, cohort.digests, cohort.scans):
+        of_digest[digest].append(str(who))
+        if len(of_digest[digest]) == 1:
+            of_scan[scan].append(str(who))  # one of those who have the same bytes stands for all
+    out.duplicates = [people for people in of_digest.values() if len(people) > 1]
+    out.near_duplicates = [people for people in of_scan.values() if len(people) > 1]
     return out
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import lru_cache
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -17,15 +17,18 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort._files import new_folder
+from bnt.cohort._scans import same_scans, scan_digest, sketches
 from bnt.cohort._triangle import EDGE_ORDER, n_edges
 from bnt.errors import BadInput
 
 FORMAT = 1
 DTYPES = ("float32", "float16")
+TIMES = ".times.json"  # apart from cohort.json, which is the same for the same cohort
 _HEADER = 128  # bytes: one alignment unit of the .npy format, enough for any shape of ours
 
 
-REQUIRED = ("participant_id", "site", "n_volumes", "group", "scan")
+REQUIRED = ("participant_id", "site", "n_volumes", "family")
+SCANS = ("participant_id", "n_volumes", "family", "digest", "scan", "series")  # columns of scans.tsv
 COUNTS = ("n_missing_rois", "sub_id")  # facts about the scan: never offered as something to predict
 DESCRIBED = ("kind", "diagonal", "atlas", "source", "levels", "findings")  # of a cohort and of its manifest
 ROI_COLUMNS = ("roi", "label", "x", "y", "z", "network")
@@ -35,11 +38,6 @@ KIND_ALIASES = {"correlation": "pearson", "paper": "pearson", "released": "shrun
 def canonical_kind(name: str) -> str:
     """Return the name of a connectivity kind as it is written today; names of bnt 0.1.0 are still read."""
     return KIND_ALIASES.get(name, name)
-
-
-def scan_digest(row: np.ndarray) -> str:
-    """Return a short digest of one subject's connectome: equal digests are the same scan."""
-    return blake2b(np.ascontiguousarray(row, dtype=np.float32).tobytes(), digest_size=8).hexdigest()
 
 
 def complete_participants(participants: pd.DataFrame) -> pd.DataFrame:
@@ -59,12 +57,9 @@ def complete_participants(participants: pd.DataFrame) -> pd.DataFrame:
     if "n_volumes" not in table:
         table["n_volumes"] = pd.array([pd.NA] * len(table), dtype="Int64")
     table["n_volumes"] = table["n_volumes"].astype("Int64")
-    if "group" not in table:
-        table["group"] = table["participant_id"]
-    table["group"] = table["group"].fillna(table["participant_id"]).astype(str)
-    if "scan" not in table:
-        table["scan"] = ""
-    table["scan"] = table["scan"].fillna("").astype(str)
+    if "family" not in table:
+        table["family"] = table["participant_id"]
+    table["family"] = table["family"].fillna(table["participant_id"]).astype(str)
     front = [*REQUIRED]
     return table[front + [c for c in table.columns if c not in front]]
 
@@ -85,53 +80,6 @@ def complete_rois(rois: pd.DataFrame | None, n_rois: int) -> pd.DataFrame:
     return table[[*ROI_COLUMNS, *(c for c in table.columns if c not in ROI_COLUMNS)]]
 
 
-class Series(Sequence[np.ndarray]):
-    """Time series of different lengths, each a view of one (sum of volumes, V) array.
-
-    Parameters
-    ----------
-    stacked : array, (sum of volumes, V)
-    starts : array of int, (subjects,)
-        Row at which each subject's series begins.
-    lengths : array of int, (subjects,)
-        Number of volumes of each subject.
-    """
-
-    def __init__(self, stacked: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
-        self.stacked = stacked
-        self.starts = starts
-        self.lengths = lengths
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, i):
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
-        start = int(self.starts[i])
-        return self.stacked[start : start + int(self.lengths[i])]
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return (self[i] for i in range(len(self)))
-
-    def select(self, rows: np.ndarray) -> Series:
-        """Return the series of some subjects; nothing is copied."""
-        return Series(self.stacked, self.starts[rows], self.lengths[rows])
-
-    def digest(self) -> str:
-        """Return a digest of the lengths and of everyone's first and last volume: cheap, and changed by
-        other preprocessing, though not by an edit of a volume between them.
-        """
-        found = sha256(np.asarray(self.lengths, dtype=np.int64).tobytes())
-        for one in self:
-            found.update(np.ascontiguousarray(one[[0, -1]] if len(one) else one, dtype=np.float32).tobytes())
-        return found.hexdigest()
-
-    def __repr__(self) -> str:
-        span = f"{self.lengths.min()}-{self.lengths.max()}" if len(self) else "no"
-        return f"Series({len(self)} subjects, {span} volumes, {self.stacked.shape[1]} ROIs)"
-
-
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file, read in blocks."""
     digest = sha256()
@@ -139,6 +87,28 @@ def file_sha256(path: Path) -> str:
         while block := handle.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def size_and_time(path: Path) -> list[int]:
+    """Return the size of a file and when it was last written, in nanoseconds: cheap signs that it is the same."""
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def arrays_untouched(path: Path) -> bool:
+    """Whether the arrays have the size and the time at which they were written; a copy may have other times."""
+    try:
+        times = json.loads((path / TIMES).read_text())
+        return bool(times) and all(size_and_time(path / name) == found for name, found in times.items())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -222,7 +192,9 @@ class CohortWriter:
         self.path, self.n_rois, self.dtype = Path(path), n_rois, dtype
         self._overwrite = overwrite
         self._stack = ExitStack()
-        self._scans: list[str] = []
+        self._digests: list[str] = []
+        self._sketches: list[np.ndarray] = [np.empty((0, sketches(np.zeros((1, n_edges(n_rois)))).shape[1]))]
+        self._series_digests: list[str] = []
         self._lengths: list[int] = []
         self._series: _GrowingArray | None = None
         self._finished = False
@@ -232,9 +204,7 @@ class CohortWriter:
         self._edges = _GrowingArray(self._work / "connectomes.npy", n_edges(self.n_rois), self.dtype)
         return self
 
-    def append(
-        self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None, scans: Sequence[str] | None = None
-    ) -> None:
+    def append(self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None) -> None:
         """Add subjects.
 
         Parameters
@@ -242,8 +212,6 @@ class CohortWriter:
         edges : array, (n, V(V-1)/2)
         series : iterable of (volumes, V) arrays, optional
             For all subjects or for none.
-        scans : sequence of str, optional
-            Digests of the edges as they are stored (:func:`scan_digest`), where the caller has them already.
         """
         edges = np.asarray(edges)
         if edges.ndim != 2 or edges.shape[1] != n_edges(self.n_rois):
@@ -251,7 +219,8 @@ class CohortWriter:
                 f"Connectomes of shape {edges.shape} do not fit {self.n_rois} ROIs ({n_edges(self.n_rois)} edges)."
             )
         stored = np.ascontiguousarray(edges, dtype=self.dtype)
-        self._scans += [scan_digest(row) for row in stored] if scans is None else list(scans)
+        self._digests += [scan_digest(row) for row in stored]
+        self._sketches.append(sketches(stored))
         self._edges.append(stored)
         for one in series if series is not None else ():
             if np.ndim(one) != 2 or np.shape(one)[1] != self.n_rois:
@@ -260,6 +229,7 @@ class CohortWriter:
                 self._series = _GrowingArray(self._work / "timeseries.npy", self.n_rois, "float32")
             self._series.append(one)
             self._lengths.append(len(one))
+            self._series_digests.append(scan_digest(one))
 
     def finish(
         self,
@@ -279,19 +249,14 @@ class CohortWriter:
             raise BadInput(f"{self._edges.n_rows} connectomes were written, {len(table)} participants are listed.")
         if self._series is not None and len(self._lengths) != len(table):
             raise BadInput(f"{len(self._lengths)} of {len(table)} subjects have series: give all or none.")
-        table["scan"] = self._scans
         if self._series is not None:
             table["n_volumes"] = pd.array(self._lengths, dtype="Int64")
             self._series.close()
         self._edges.close()
         table.to_csv(self._work / "participants.tsv", sep="\t", index=False, na_rep="n/a")
+        self._scan_table(table).to_csv(self._work / "scans.tsv", sep="\t", index=False, na_rep="n/a")
         complete_rois(rois, self.n_rois).to_csv(self._work / "rois.tsv", sep="\t", index=False, na_rep="n/a")
-        versions = {}
-        for name in ("brain-network-transformer", "numpy", "nilearn"):
-            try:
-                versions[name] = version(name)
-            except PackageNotFoundError:
-                versions[name] = "not installed"
+        names = ("brain-network-transformer", "numpy", "nilearn")
         manifest = {
             "format": FORMAT,
             "atlas": atlas,
@@ -304,11 +269,21 @@ class CohortWriter:
             "source": dict(source or {}),
             "levels": {k: dict(v) for k, v in (levels or {}).items()},
             "findings": [dict(f) for f in findings],
-            "versions": versions,
+            "versions": {name: _version(name) for name in names},
             "sha256": {f.name: file_sha256(f) for f in sorted(self._work.iterdir())},
         }
         (self._work / "cohort.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        times = {f.name: size_and_time(f) for f in sorted(self._work.glob("*.npy"))}
+        (self._work / TIMES).write_text(json.dumps(times) + "\n")
         self._finished = True
+
+    def _scan_table(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return ``scans.tsv``: what the guard and the digest of the data need, apart from what users edit."""
+        edges, count = np.load(self._work / "connectomes.npy", mmap_mode="r"), n_edges(self.n_rois)
+        names = same_scans(self._digests, np.concatenate(self._sketches), count, lambda rows: edges[rows])
+        series = self._series_digests or [""] * len(table)
+        facts = [c for c in (*SCANS[:3], "n_missing_rois") if c in table]
+        return table[facts].assign(digest=self._digests, scan=names, series=series)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -346,6 +321,16 @@ def read_table(path: Path, strings: tuple[str, ...] = ()) -> pd.DataFrame:
         )
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as a tab-separated table: {error}.") from error
+
+
+def read_scans(path: Path, manifest: Mapping[str, Any]) -> pd.DataFrame | None:
+    """Return the ``scans.tsv`` of a cohort; None for cohorts of bnt 0.1 and 0.2, which have none."""
+    file = path / "scans.tsv"
+    if "scans.tsv" not in manifest["sha256"]:
+        return None
+    if file_sha256(file) != manifest["sha256"]["scans.tsv"]:
+        raise BadInput(f"{file} was changed, and it says who must stay together in a split: write the cohort again.")
+    return read_table(file, tuple(c for c in SCANS if c != "n_volumes")).fillna({"series": "", "family": ""})
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@
     cohort/                 a cohort like any other, of the first atlas; cohort.json lists all ``atlases``
       participants.tsv      the one table of people
       atlas-msdl/           a cohort of the same people: cohort.json, rois.tsv, connectomes.npy, timeseries.npy and
-                            scans.tsv, the columns that belong to the atlas and not to the people
+                            scans.tsv, but no table of people
 
 Both ``cohort`` and ``cohort/atlas-msdl`` open as cohorts, so that every command takes either.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort._files import new_folder, write_atomic
-from bnt.cohort._store import file_sha256, read_manifest, read_table, scan_digest
+from bnt.cohort._scans import as_stored
+from bnt.cohort._store import file_sha256, read_manifest, read_table
 from bnt.errors import BadInput
 
-OF_SCANS = ("n_volumes", "scan", "n_missing_rois")
-TEXT_COLUMNS = ("participant_id", "site", "group", "scan")
+TEXT_COLUMNS = ("participant_id", "site", "family")
 
 
 def root_of(path: Path) -> Path:
@@ -45,18 +45,11 @@ def atlas_folder(path: Path, manifest: Mapping[str, Any], atlas: str) -> Path:
     return root if atlas == names[0] else root / f"atlas-{atlas}"
 
 
-def read_people(path: Path) -> pd.DataFrame:
-    """Read the participants table of a cohort; that of an atlas' folder is the one above, with its own scans."""
-    root = root_of(path)
-    people = read_table(root / "participants.tsv", TEXT_COLUMNS)
-    if root == path:
-        return people
-    scans = read_table(path / "scans.tsv", TEXT_COLUMNS)
-    if people["participant_id"].tolist() != scans["participant_id"].tolist():
-        raise BadInput(f"{path / 'scans.tsv'} lists other people than {root / 'participants.tsv'}: import them again.")
-    for name in scans.columns.drop("participant_id"):
-        people[name] = scans[name].to_numpy()
-    return people
+def read_people(path: Path, scans: pd.DataFrame | None) -> pd.DataFrame:
+    """Read the participants table of a cohort with its own scans; that of an atlas' folder is the one above."""
+    file = root_of(path) / "participants.tsv"
+    texts = TEXT_COLUMNS if scans is not None else ("participant_id", "site", "group")  # the latter: bnt 0.1 and 0.2
+    return as_stored(read_table(file, texts), scans, file)
 
 
 def write_together(out: Path, makers: Mapping[str, Callable[[Path], object]], *, overwrite: bool = False) -> None:
@@ -86,13 +79,13 @@ def write_together(out: Path, makers: Mapping[str, Callable[[Path], object]], *,
             folder = work if name == first else work / f"atlas-{name}"
             manifest = described | {"atlases": list(makers)}
             manifest["sha256"] = {
-                f.name: file_sha256(f) for f in sorted(folder.iterdir()) if f.is_file() and f.name != "cohort.json"
+                name: file_sha256(folder / name) for name in described["sha256"] if (folder / name).is_file()
             }
             write_atomic(folder / "cohort.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 def _share(folder: Path, people: pd.DataFrame, first: str, name: str) -> None:
-    """Replace the participants table of an atlas' folder by the columns that belong to its scans."""
+    """Remove the participants table of an atlas' folder, which has the people of the first atlas."""
     table = read_table(folder / "participants.tsv", TEXT_COLUMNS)
     mine, theirs = table["participant_id"].tolist(), people["participant_id"].tolist()
     if mine != theirs:
@@ -102,8 +95,6 @@ def _share(folder: Path, people: pd.DataFrame, first: str, name: str) -> None:
             f"{odd[0]} has a scan of atlas {has} and none of {first if has == name else name}: atlases of one cohort "
             "have the same people; leave the scan out, or import the atlases apart."
         )
-    columns = ["participant_id", *(c for c in OF_SCANS if c in table)]
-    table[columns].to_csv(folder / "scans.tsv", sep="\t", index=False, na_rep="n/a")
     (folder / "participants.tsv").unlink()
 
 
@@ -114,21 +105,17 @@ class CohortInMemory(AbstractContextManager["CohortInMemory"]):
         self.n_rois = n_rois
         self._edges: list[np.ndarray] = []
         self._series: list[np.ndarray] = []
-        self._scans: list[str] = []
 
     def __exit__(self, *_: object) -> None: ...
 
-    def append(
-        self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None, scans: Sequence[str] | None = None
-    ) -> None:
+    def append(self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None) -> None:
         """Add subjects, as :meth:`bnt.cohort.CohortWriter.append` does."""
         self._edges.append(edges)
         self._series += [] if series is None else list(series)
-        self._scans += [scan_digest(row) for row in edges] if scans is None else scans
 
     def finish(self, participants: pd.DataFrame, rois: pd.DataFrame | None = None, **described: Any) -> None:
         """Make the cohort; the parameters are those of :class:`Cohort`."""
         from bnt.cohort._cohort import Cohort
 
         edges, series = np.concatenate(self._edges), self._series or None
-        self.cohort = Cohort(edges, participants, rois, timeseries=series, scans=self._scans, **described)
+        self.cohort = Cohort(edges, participants, rois, timeseries=series, **described)

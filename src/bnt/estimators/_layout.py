@@ -267,7 +267,7 @@ def _cohort(edges: np.ndarray, layout: Layout, **columns: Any) -> Cohort:
         if values.shape != (len(edges),):
             raise BadInput(f"{name}s has shape {values.shape}, X {len(edges)} subjects: give one value per subject.")
         known = pd.notna(values)  # a missing site is unknown, a missing group is of its own
-        table[name] = pd.Series(values.astype(str)).where(known)
+        table["family" if name == "group" else name] = pd.Series(values.astype(str)).where(known)
     edges = np.ascontiguousarray(edges, dtype=np.float32)
     return Cohort(edges, table, kind=layout.kind, diagonal=layout.diagonal)
 

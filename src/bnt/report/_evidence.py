@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._cohort import canonical_kind
-from bnt.cohort._store import read_table
-from bnt.cohort._together import read_people, root_of
+from bnt.cohort import load_cohort
+from bnt.cohort._store import DESCRIBED, canonical_kind
+from bnt.cohort._together import root_of
+from bnt.errors import BadInput
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
@@ -31,6 +32,7 @@ class CohortFacts:
 
     path: str
     participants: pd.DataFrame | None = None
+    identities: pd.DataFrame | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     rois: pd.DataFrame | None = None
 
@@ -61,16 +63,16 @@ class CohortFacts:
 
 
 def look_up_cohort(path: str) -> CohortFacts:
-    """Return the tables of a cohort without opening its arrays."""
-    folder, found = Path(path), CohortFacts(path)
-    if not path or not (root_of(folder) / "participants.tsv").is_file():
+    """Return what a page needs of a cohort; empty where it is gone, or no longer one."""
+    found = CohortFacts(path)
+    if not path or not (Path(path) / "cohort.json").is_file():
         return found
-    found.participants = read_people(folder)
-    if (folder / "cohort.json").is_file():
-        found.facts = json.loads((folder / "cohort.json").read_text())
-    if (folder / "rois.tsv").is_file():
-        found.rois = read_table(folder / "rois.tsv")
-    return found
+    try:
+        cohort = load_cohort(path)
+    except BadInput:
+        return found
+    facts = {name: getattr(cohort, name) for name in (*DESCRIBED, "atlases")}
+    return CohortFacts(path, cohort.participants, cohort.identities, facts, cohort.rois)
 
 
 def binary_columns(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
@@ -142,17 +144,17 @@ def sites_by_class(cohort: CohortFacts, label: str, ids: set[str] | None = None)
 def leaks(folder: Path, cohort: CohortFacts) -> str | None:
     """Return a leak between the parts of a run in words, an empty text where there is none, None if unknown.
 
-    Checked again from the files on disk: a subject, a group or a scan on two sides.
+    Checked again from the files on disk: a subject, a family or a scan on two sides.
     """
     file = folder / "splits.csv"
-    if cohort.participants is None or not file.is_file():
+    if cohort.identities is None or not file.is_file():
         return None
-    return find_leak(read_splits(file)[0], cohort.participants).rstrip(".")
+    return find_leak(read_splits(file)[0], cohort.identities).rstrip(".")
 
 
 def guard_text(leak: str | None) -> str:
     """Return the leak guard's finding in a few words; see :func:`leaks`."""
-    guard = {None: "passed before training", "": "no subject, group or scan on two sides (checked again)"}
+    guard = {None: "passed before training", "": "no subject, family or scan on two sides (checked again)"}
     return guard.get(leak, "LEAK")
 
 

@@ -13,7 +13,8 @@ import pandas as pd
 from bnt._progress import say, track
 from bnt.cohort import Cohort, CohortWriter, load_cohort
 from bnt.cohort._files import refuse_existing
-from bnt.cohort._store import DTYPES, scan_digest
+from bnt.cohort._scans import scan_digest
+from bnt.cohort._store import DTYPES
 from bnt.cohort._together import CohortInMemory
 from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
@@ -347,7 +348,7 @@ def ingest(
             if writer is None:
                 writer = new_writer(regions.n_rois, out, dtype, overwrite)
                 stack.enter_context(writer)
-            writer.append(edges, None if person.series is None else [person.series], [digest])
+            writer.append(edges, None if person.series is None else [person.series])
             own = {"participant_id": participant, "n_missing_rois": person.n_missing}
             rows.append({**scans[0].columns, **own, "person": scans[0].participant, "twin": twin})
         if writer is None:
@@ -404,20 +405,20 @@ def _read_runs(
 
 
 def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return the participants table; runs of one person and identical scans share a group."""
+    """Return the participants table; runs of one person and identical scans share a family."""
     table = pd.DataFrame(rows)
     person, twin = table.pop("person"), table.pop("twin")
-    given = table.get("group", person)
-    group = given.where(given.notna(), person).astype(str).to_numpy(dtype=object)
+    given = table.get("family", person)
+    family = given.where(given.notna(), person).astype(str).to_numpy(dtype=object)
     position = {name: i for i, name in enumerate(table["participant_id"])}
     twins = [i for i, name in enumerate(twin) if name != table["participant_id"][i]]
     for i in twins:
-        group[group == group[i]] = group[position[twin[i]]]
+        family[family == family[i]] = family[position[twin[i]]]
     if twins:
         one = twins[0]
         say(
             f"Scans that appear twice: {len(twins)}, such as {table['participant_id'][one]} = {twin[one]}; "
-            "they share a group."
+            "they share a family."
         )
-    table["group"] = group
+    table["family"] = family
     return table

@@ -191,12 +191,8 @@ def read_square(file: Path) -> Table:
 NOTHING = ["", "n/a"]
 UNKNOWN = ("N/A", "NA", "NaN", "nan", "<NA>", "#N/A")
 NO_NUMBER = ("None", "none", "NULL", "null", "-nan", "-NaN")
-OURS = ("scan", "n_volumes", "n_missing_rois", "group")
-"""Columns the import writes; a column of that name in the table is kept as ``given_...``.
-
-BIDS tables often have ``group`` for patients and controls, where a cohort's ``group`` says who must
-stay on one side of a split.
-"""
+OURS = ("n_volumes", "n_missing_rois", "family")
+"""Columns the import writes; a column of that name in the table is kept as ``given_...``."""
 SITE_NAMES = ("site", "site_id", "scanner_site", "acquisition_site")
 
 
@@ -338,5 +334,5 @@ def read_participants(
             table = table.rename(columns={"site": "given_site"})
         table["site"] = table[site_column]
     if group is not None:
-        table["group"] = group.where(group.notna(), ids)
+        table["family"] = group.where(group.notna(), ids)
     return People(table, file)

@@ -1,4 +1,4 @@
-"""The guard: no subject, group or scan on two sides of a split, and no class that a part lacks."""
+"""The guard: no subject, family or scan on two sides of a split, and no class that a part lacks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
     Raises
     ------
     BadInput
-        A part is empty, a position is not in the cohort, or a subject, a group or a scan (connectomes with the
-        same bytes) is on two sides. The message names the subjects.
+        A part is empty, a position is not in the cohort, or a subject, a family or a scan (connectomes that are
+        equal, or nearly so) is on two sides. The message names the subjects.
 
     Examples
     --------
@@ -50,26 +50,24 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
         outside = part[(part < 0) | (part >= len(cohort))]
         if outside.size:
             raise BadInput(f"The {name} part names subject number {outside[0]}; the cohort has {len(cohort)}.")
-    leak = find_leak(Split.of(cohort, parts), cohort.participants)
+    leak = find_leak(Split.of(cohort, parts), cohort.identities)
     if leak:
         raise BadInput(leak)
 
 
-def find_leak(split: Split, participants: pd.DataFrame) -> str:
+def find_leak(split: Split, identities: pd.DataFrame) -> str:
     """Return the first leak between the parts of a split, as a sentence that names the subjects; empty without one.
 
     Parameters
     ----------
     split : Split
-    participants : DataFrame
-        Column ``participant_id`` and, where known, ``group`` and ``scan``.
+    identities : DataFrame
+        ``participant_id``, ``family`` and ``scan``, from :attr:`bnt.Cohort.identities`.
     """
     side = [part for part, ids in split.parts.items() for _ in ids]
     ids = [name for part in split.parts.values() for name in part]
-    table = participants.set_index("participant_id")
-    for what in ("subject", "group", "scan"):
-        if what != "subject" and what not in table:
-            continue
+    table = identities.set_index("participant_id")
+    for what in ("subject", "family", "scan"):
         values = ids if what == "subject" else table[what].reindex(ids).fillna("").astype(str).tolist()
         seen: dict[str, int] = {}
         for k, value in enumerate(values):
@@ -81,7 +79,7 @@ def find_leak(split: Split, participants: pd.DataFrame) -> str:
                 where = f"in both the {a} and the {b} part" if a != b else f"twice in the {a} part"
                 return f"Subject {value} is {where}: a subject belongs to one part, once."
             if a != b:
-                shared = f"are of one group ({value})" if what == "group" else "have the same scan"
+                shared = f"are of one family ({value})" if what == "family" else "have the same scan"
                 return (
                     f"Subjects {ids[first]} ({a}) and {ids[k]} ({b}) {shared}: they must be on the same side of the "
                     "split."

@@ -12,6 +12,7 @@ from math import floor
 import numpy as np
 
 from bnt.cohort import Cohort
+from bnt.cohort._scans import joined
 from bnt.errors import BadInput
 
 LEAST_IN_STRATUM = 3  # fewer cannot be present in training, validation and test
@@ -37,7 +38,7 @@ def shared_by_value(values: np.ndarray) -> bool:
 
 
 def units_of(cohort: Cohort) -> np.ndarray:
-    """Return for each subject the number of its unit: those who share a group or a scan share a unit.
+    """Return for each subject the number of its unit: those who share a family or a scan share a unit.
 
     Sharing is transitive: if A and B are one family and B and C one scan, all three stay together.
 
@@ -46,22 +47,7 @@ def units_of(cohort: Cohort) -> np.ndarray:
     array of int, (n,)
         Units are numbered by their first subject.
     """
-    parent = np.arange(len(cohort))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = int(parent[i])
-        return i
-
-    for values in (cohort.groups, cohort.scans):
-        first: dict[str, int] = {}
-        for i, value in enumerate(values):
-            if value == "":
-                continue
-            a, b = root(first.setdefault(value, i)), root(i)
-            parent[max(a, b)] = min(a, b)
-    return np.array([root(i) for i in range(len(cohort))], dtype=np.int64)
+    return joined(cohort.families, cohort.scans)
 
 
 def classes_of(cohort: Cohort, label: str | np.ndarray | None) -> np.ndarray:

@@ -64,6 +64,8 @@ class Job:
     split : Split
         By participant id, so that a job means the same wherever it runs.
     seed, threads, device
+    data_sha256 : str
+        Of the study's data: a cohort that was written again meanwhile is refused.
     """
 
     cohort: str
@@ -76,6 +78,7 @@ class Job:
     seed: int = 0
     threads: int = 1
     device: str = "cpu"
+    data_sha256: str = ""
 
     @property
     def name(self) -> str:
@@ -126,10 +129,13 @@ def run_job(job: Job) -> dict[str, Any]:
 
     from bnt.cohort import load_cohort
     from bnt.cohort._files import held
+    from bnt.training._config import data_digest
     from bnt.training._run import train_run
 
     with held(lock_of(job)), threadpool_limits(job.threads):
         cohort = load_cohort(job.cohort)
+        if job.data_sha256 not in ("", data_digest(cohort, job.label)):
+            raise BadInput(f"{job.cohort} has changed since the study was started: restore it, and repeat the command.")
         return train_run(cohort, job.split, configure(job, cohort), job.folder, resume=True).report
 
 

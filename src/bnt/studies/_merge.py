@@ -20,7 +20,7 @@ SHAPE = ("kind", "n_subjects", "n_rois")
 def check_same(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Refuse to resume a study of another cohort, label, task or protocol: the cohort first, as it decides most."""
     label = "label" in old and old["label"] != new["label"]
-    if "data_sha256" in old and old["data_sha256"] != new["data_sha256"]:
+    if "data_sha256" in old and old["data_sha256"] not in (new["data_sha256"], new.get("data_sha256_of_0_2")):
         if Path(old["cohort"]).resolve() != Path(new["cohort"]).resolve():
             also = f" (and with label {old['label']!r}, not {new['label']!r})" if label else ""
             raise BadInput(
@@ -74,10 +74,12 @@ def merged(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
         From :meth:`bnt.studies._study.Study.description`.
     """
     new, old = json.loads(json.dumps(new)), read_old(folder)
-    if old is None:
-        return new
     try:
-        check_same(folder, old, new)
+        if old is not None:
+            check_same(folder, old, new)
+        new.pop("data_sha256_of_0_2", None)  # serves the comparison only
+        if old is None:
+            return new
         return new | _variants(folder, old, new) | _splits(folder, old, new) | _seeds(old, new) | _commands(old, new)
     except (ValueError, KeyError, TypeError) as error:
         file = folder / "study.json"

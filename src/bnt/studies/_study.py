@@ -26,7 +26,7 @@ from bnt.splits._split import SplitName
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._merge import check_same, merged, read_old
-from bnt.training._config import difference, read_config
+from bnt.training._config import check_data, data_digest, difference, read_config
 
 LONGEST_NAME = 120
 
@@ -106,6 +106,7 @@ class Study:
         self.task, self.protocol, self.threads, self.device = task, canonical(protocol), threads, device
         self.positive, self.command = positive, command
         self._atlases: dict[str, Cohort] = {}
+        self._digests: dict[str, str] = {}
         self.cautions = self._check_classes()
 
     @staticmethod
@@ -140,6 +141,12 @@ class Study:
             self._atlases[variant.atlas] = self.cohort.with_atlas(variant.atlas)
         return self._atlases[variant.atlas]
 
+    def data_sha256(self, variant: Variant) -> str:
+        """Return the digest of the scans, series, sites and labels, in the atlas that a variant is of."""
+        if variant.atlas not in self._digests:
+            self._digests[variant.atlas] = data_digest(self.cohort_of(variant), self.label)
+        return self._digests[variant.atlas]
+
     def job(self, variant: Variant, split: Split, seed: int) -> Job:
         """Return one run of the study."""
         return Job(
@@ -153,6 +160,7 @@ class Study:
             seed=seed,
             threads=self.threads,
             device=self.device,
+            data_sha256=self.data_sha256(variant),
         )
 
     def jobs(self) -> list[Job]:
@@ -163,7 +171,7 @@ class Study:
 
     def description(self) -> dict[str, Any]:
         """Return what the study is, as plain data."""
-        from bnt.training._config import data_digest
+        from bnt.training._config import data_digest_of_0_2
         from bnt.training._task import task_for
 
         return {
@@ -172,6 +180,7 @@ class Study:
             "n_rois": self.cohort.n_rois,
             "kind": self.cohort.kind,
             "data_sha256": data_digest(self.cohort, self.label),
+            "data_sha256_of_0_2": data_digest_of_0_2(self.cohort, self.label),  # to resume studies of those versions
             "label": self.label,
             "task": task_for(self.cohort.labels(self.label), self.task).kind,
             "positive": self.positive,
@@ -193,6 +202,7 @@ class Study:
         """
         old = read_old(self.folder)
         if old is not None:
+            self.check_data()
             check_same(self.folder, old, self.description())
         jobs = self.jobs()
         taken: dict[str, str] = {}
@@ -203,6 +213,12 @@ class Study:
         for variant in self.variants:
             configure(self.job(variant, self.splits[0], self.seeds[0]), self.cohort_of(variant))
         return [job for job in jobs if not self.is_finished(job)]
+
+    def check_data(self) -> None:
+        """Refuse arrays that are not those of the store, all of them read: before anything is added to earlier runs."""
+        for atlas in self.cohort.atlases:
+            check_data(self.cohort.with_atlas(atlas), read=True)
+        self._digests.clear()
 
     def is_finished(self, job: Job) -> bool:
         """Whether this run is finished; a run of another configuration is refused, never overwritten."""

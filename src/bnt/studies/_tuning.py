@@ -183,6 +183,7 @@ class Tuning:
         """Describe the tested runs as a study, with what its folder had before; refuse another search there."""
         old = read_old(self.folder)
         if old is not None:
+            self.study.check_data()
             if "search" not in old:
                 raise BadInput(f"{self.folder} holds a study of bnt compare: choose another folder.", "out")
             models = [v["name"] for v in old.get("variants", [])]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bnt.cohort import Cohort
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.cohort._triangle import square_tensor
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput

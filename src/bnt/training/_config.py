@@ -45,6 +45,8 @@ class RunConfig:
     cohort, data_sha256, n_rois, kind, diagonal, rois
         Which data: the folder as it was given, and the sha256 of its scans, series, sites and labels;
         the names of the ROIs in their order, where they have any.
+    data_sha256_of_0_2
+        The digest that bnt 0.1 and 0.2 gave the same data, so that their runs are known again. It is not written.
     split, split_sha256
         A name for the split and the digest of its index lists.
 
@@ -70,6 +72,7 @@ class RunConfig:
     bf16: bool = False
     cohort: str = ""
     data_sha256: str = ""
+    data_sha256_of_0_2: str = field(default="", compare=False)
     n_rois: int = 0
     kind: str = "pearson"
     diagonal: float = 1.0
@@ -82,7 +85,7 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested plain data, without what is unset."""
-        return plain(asdict(self) | {"task": self.task.to_dict()})
+        return plain(asdict(self) | {"task": self.task.to_dict(), "data_sha256_of_0_2": None})
 
     def digest(self) -> str:
         """Return a digest of everything that decides the numbers (not where the cohort lies)."""
@@ -136,7 +139,8 @@ def difference(found: RunConfig, wanted: RunConfig) -> Difference | None:
     their defaults. What decides most is named first: cohort, label, task, subjects, model, recipe, machine. Where the
     cohort lies does not count.
     """
-    if found.data_sha256 != wanted.data_sha256:
+    same_data = found.data_sha256 in (wanted.data_sha256, wanted.data_sha256_of_0_2)
+    if not same_data:
         if found.cohort != wanted.cohort:
             return Difference(f"it was made from cohort {found.cohort}, not {wanted.cohort}")
         if found.label == wanted.label and found.options.get("confounds") == wanted.options.get("confounds"):
@@ -155,7 +159,7 @@ def difference(found: RunConfig, wanted: RunConfig) -> Difference | None:
         return Difference(f"it was made by revision {found.revision} of {found.model}, this bnt has {wanted.revision}")
     theirs, mine = found.to_dict(), wanted.to_dict()
     for key in ["model", "options", "recipe_name", "recipe", *(theirs | mine)]:
-        if key == "cohort" or theirs.get(key) == mine.get(key):
+        if key == "cohort" or theirs.get(key) == mine.get(key) or (key == "data_sha256" and same_data):
             continue
         parameter = {"recipe_name": "recipe", "recipe": "change"}.get(key, key)
         old, new = theirs.get(key), mine.get(key)
@@ -204,6 +208,8 @@ def describe(
     entry = find_entry(model)
     if entry.needs_series and cohort.timeseries is None:
         raise BadInput(f"Model {model!r} reads time series and {cohort.path or 'the cohort'} has none.")
+    for atlas in cohort.atlases if entry.every_atlas else (cohort.atlas,):
+        check_data(cohort.with_atlas(atlas))
     rows = split.rows(cohort)
     check_split(cohort, *rows)
     y = cohort.labels(label)
@@ -230,6 +236,7 @@ def describe(
         bf16=bf16,
         cohort=str(cohort.path.resolve()) if cohort.path else "",
         data_sha256=data_digest(cohort, label, *confounds, every_atlas=entry.every_atlas),
+        data_sha256_of_0_2=data_digest_of_0_2(cohort, label, *confounds),
         n_rois=cohort.n_rois,
         kind=cohort.kind,
         diagonal=cohort.diagonal,
@@ -300,14 +307,38 @@ def roi_networks(cohort: Cohort, model: str, asked: str | Sequence[str]) -> list
 
 def data_digest(cohort: Cohort, *names: str, every_atlas: bool = False) -> str:
     """Return a digest of what is learned from: scans, series, sites and the columns named, wherever they lie."""
-    columns = [cohort.scans, cohort.sites, *(cohort.participants[name].to_numpy() for name in names)]
-    found = sha256(json.dumps([np.asarray(c).astype(str).tolist() for c in columns]).encode())
-    if cohort.timeseries is not None:
-        found.update(cohort.timeseries.digest().encode())
+    found, series = _digest_of_tables(cohort, names), cohort.series_digests
+    if series is not None:
+        found.update("".join(series).encode())
     for atlas in cohort.atlases if every_atlas else ():
         if atlas != cohort.atlas:
             found.update(data_digest(cohort.with_atlas(atlas)).encode())
     return found.hexdigest()
+
+
+def data_digest_of_0_2(cohort: Cohort, *names: str) -> str:
+    """Return the digest of bnt 0.1 and 0.2, where it differs: of series it had the first and last volumes only."""
+    if cohort.timeseries is None:
+        return ""
+    found = _digest_of_tables(cohort, names)
+    found.update(cohort.timeseries.digest_of_0_2().encode())
+    return found.hexdigest()
+
+
+def _digest_of_tables(cohort: Cohort, names: Sequence[str]) -> Any:
+    columns = [cohort.digests, cohort.sites, *(cohort.participants[name].to_numpy() for name in names)]
+    return sha256(json.dumps([np.asarray(c).astype(str).tolist() for c in columns]).encode())
+
+
+def check_data(cohort: Cohort, *, read: bool = False) -> None:
+    """Refuse a cohort whose arrays are not those that it was written with; ``read`` reads all of them."""
+    changed = cohort.changed(read=read)
+    if changed.size:
+        more = f" and {changed.size - 1} more" if changed.size > 1 else ""
+        raise BadInput(
+            f"The arrays of {cohort.path} are not those that it was written with ({changed[0]}{more}): restore them "
+            f"or, if the new ones are meant, make a cohort of them with bnt select {cohort.path} NEW."
+        )
 
 
 def roi_names(cohort: Cohort) -> tuple[str, ...]:

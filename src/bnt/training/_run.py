@@ -26,7 +26,7 @@ from bnt.models._own import remember
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._checkpoint import save_tensors
-from bnt.training._config import RunConfig, difference, read_config, write_toml
+from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import EpochWatcher, make_learner
 from bnt.training._task import Task
 from bnt.training._trained import RunResult, load_result
@@ -102,6 +102,8 @@ def train_run(
     8
     """
     folder = Path(folder)
+    if resume and (folder / "config.toml").is_file():
+        check_data(cohort, read=True)
     if not (folder / "DONE").is_file():
         cohort.check_finite(np.concatenate(split.rows(cohort)))
     if open_folder(folder, config, resume=resume, overwrite=overwrite):

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.errors import BadInput
 
 
