@@ -197,7 +197,7 @@ def test_columns_that_mean_something_else_here_are_kept_under_another_name(tmp_p
         tmp_path, participant_id=["sub-01", "sub-02"], group=["patient", "control"], n_volumes=[1, 2], family=[7, 7]
     )
     cohort = import_cohort(folder_of(tmp_path, GOOD, series(2)), tmp_path / "out", participants=people)
-    assert cohort.labels("given_group").tolist() == ["patient", "control"]
+    assert cohort.labels("group").tolist() == ["patient", "control"]
     assert cohort.families.tolist() == ["sub-01", "sub-02"]
     assert cohort.participants["n_volumes"].tolist() == [30, 30]
     again = import_cohort(tmp_path / "in", tmp_path / "b", participants=people, group_column="family")
