@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
     def part(name, rois):
         chosen = squares[:, rois][:, :, rois]
-        table = whole.participants.drop(columns=["scan", "n_volumes"])
+        table = whole.participants.drop(columns="n_volumes")
         return Cohort(chosen, table, kind=whole.kind, atlas=name, source=whole.source, levels=whole.levels)
 
     out = tmp_path_factory.mktemp("atlases") / "cohort"
@@ -88,7 +88,7 @@ def test_an_ensemble_predicts_the_same_after_saving(folder, combine, n_classes):
 def test_people_of_one_group_are_in_one_fold(folder):
     inputs = inputs_of(folder, np.arange(60))
     groups = np.repeat([f"family-{i}" for i in range(20)], 3)
-    inputs = Inputs(inputs.edges, people=pd.DataFrame({"group": groups}))
+    inputs = Inputs(inputs.edges, people=pd.DataFrame({"family": groups}))
     model = create_model("atlas-ensemble", 16)
     parts = model._folds(inputs, np.tile([0, 1, 0], 20))
     assert len(parts) == 5

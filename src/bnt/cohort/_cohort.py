@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._scans import Scans, Series, as_stored
+from bnt.cohort._scans import Scans, Series
 from bnt.cohort._store import (
     COUNTS,
     DESCRIBED,

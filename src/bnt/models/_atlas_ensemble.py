@@ -96,7 +96,7 @@ class AtlasEnsemble(Decides):
     def _folds(self, inputs: Inputs, target: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return (fitted on, held out) rows; people of one group are on one side."""
         people = inputs.people
-        groups = None if people is None or "group" not in people else people["group"].to_numpy(dtype=str)
+        groups = None if people is None or "family" not in people else people["family"].to_numpy(dtype=str)
         if groups is None or len(set(groups.tolist())) == len(groups):
             return list(folds(target, self.n_classes))
         from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
