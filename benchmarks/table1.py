@@ -1,9 +1,9 @@
-"""Make Table 1, its figure and the README's table from tables of runs, so that no number is typed.
+"""Make Table 1, its figure and the table of docs/results.md from tables of runs, so that no number is typed.
 
-python benchmarks/table1.py results/abide/table1_runs.csv [more_runs.csv ...] --out results/abide --readme README.md
+python benchmarks/table1.py results/abide/table1_runs.csv [more_runs.csv ...] --out results/abide --page docs/results.md
 
 The tables are ``runs.csv`` of studies (``bnt reproduce table1``, or ``benchmarks/collect_study.py``), of one session or
-more; a run may be in one of them only. --readme replaces what stands between the two markers of the README.
+more; a run may be in one of them only. --page replaces what stands between the two markers of a page.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--readme", type=Path)
+    parser.add_argument("--page", type=Path)
     parser.add_argument("--dataset", choices=("ABIDE", "ABCD"), default="ABIDE", help="whose printed numbers")
     options = parser.parse_args()
     made = from_runs(read_runs(options.runs), options.dataset)
     write_outputs(options.out, "table1", made.table, made.text, made.figure)
     write_atomic(options.out / "table1_comparisons.csv", made.comparisons.to_csv(index=False))
     (options.out / "table1.pdf").unlink()  # the picture is enough beside the numbers
-    if options.readme:
-        before, _, rest = options.readme.read_text().partition(START)
+    if options.page:
+        before, _, rest = options.page.read_text().partition(START)
         _, _, after = rest.partition(END)
-        write_atomic(options.readme, before + START + made.short + END + after)
+        write_atomic(options.page, before + START + made.short + END + after)
     print(made.text)
 
 

@@ -23,16 +23,16 @@ def test_every_method_of_the_paper_and_both_variants_have_a_row():
     assert len(rows) == len(set(rows))
 
 
-def test_the_committed_table_and_the_readme_are_made_by_the_command(tmp_path, monkeypatch):
-    readme = tmp_path / "README.md"
-    readme.write_text((ROOT / "README.md").read_text())
+def test_the_committed_table_and_the_page_are_made_by_the_command(tmp_path, monkeypatch):
+    page = tmp_path / "results.md"
+    page.write_text((ROOT / "docs" / "results.md").read_text())
     script = ROOT / "benchmarks" / "table1.py"
-    monkeypatch.setattr(sys, "argv", list(map(str, [script, RUNS, "--out", tmp_path, "--readme", readme])))
+    monkeypatch.setattr(sys, "argv", list(map(str, [script, RUNS, "--out", tmp_path, "--page", page])))
     runpy.run_path(str(script), run_name="__main__")
     assert (tmp_path / "table1.md").read_text() == (RUNS.parent / "table1.md").read_text()
     for name in ("table1.csv", "table1_comparisons.csv"):  # their last digits are the machine's
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / name), pd.read_csv(RUNS.parent / name))
-    assert readme.read_text() == (ROOT / "README.md").read_text()
+    assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
 
 
 def runs_of(model: str, scores: list[float], **more: object) -> pd.DataFrame:
