@@ -12,10 +12,26 @@ project = "bnt"
 author = "the bnt contributors"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "examples"]
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "ignore_pattern": r"(^|/)(?!plot_)\w+\.py$",  # scripts beside the gallery
+    "download_all_examples": False,
+    "min_reported_time": 5,
+    "copyfile_regex": r".*\.rst",
+}
 html_theme = "furo"
 html_title = "bnt: brain networks to predictions"
 html_show_sphinx = False

@@ -132,3 +132,17 @@ def test_the_watcher_is_told_totals_that_count_earlier_runs(cohort, whole):
     seen = []
     make_study(whole, cohort, [tiny(), LOGISTIC]).run(watch=lambda running, done, total, _: seen.append((done, total)))
     assert seen == [(4, 4)]
+
+
+def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(cohort_folder, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import bnt
+from bnt.studies import Study, Variant
+print("once")
+cohort = bnt.load_cohort({str(cohort_folder)!r})
+splits = bnt.splits.named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+print(Study({str(tmp_path / "study")!r}, cohort, "diagnosis", [Variant("ridge", "ridge")], splits).run(n_processes=1))
+""")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["once", "{}"]

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort._triangle import Networks, square
+from bnt.errors import BadInput
 from bnt.plotting._style import COLOURS, REFERENCE_LINE, SEQUENTIAL, canvas, signed_colours, styled
 
 if TYPE_CHECKING:
@@ -257,6 +258,8 @@ def glass_brain(
     shown = strongest(matrix, n_edges)
     degree = np.count_nonzero(shown, axis=0)
     used = (degree > 0) & np.isfinite(places).all(axis=1)
+    if not used.any():
+        raise BadInput("No ROI of these edges has coordinates: give x, y and z of the atlas in rois.tsv.", "places")
     shown = shown[np.ix_(used, used)]
     labels = [] if networks is None else networks.labels[used].tolist()
     figure = Figure(figsize=(7.0, 2.9))

@@ -10,11 +10,14 @@ import multiprocessing.forkserver
 import os
 import signal
 import socket
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bnt.cohort._files import forget, holder
@@ -108,6 +111,17 @@ def _start_server(threads: int) -> Any:
     return context
 
 
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Hide the caller's script while a process starts: workers would run it again, and they need nothing of it."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
 def run_local(
     jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None, work: Callable[[Job], Any] = run_job
 ) -> Failures:
@@ -126,7 +140,8 @@ def run_local(
                 job = waiting.pop()
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_child, args=(job.to_json(), theirs, work), name=job.name)
-                process.start()
+                with _hidden_main():
+                    process.start()
                 theirs.close()
                 running[process.sentinel] = (process, ours, job)
             if watch is not None:
