@@ -16,6 +16,8 @@ from bnt.cohort._files import held
 settings.register_profile("bnt", deadline=None, derandomize=True, database=None, max_examples=40)
 settings.load_profile("bnt")
 
+sys.path.insert(0, str(Path(__file__).parent))  # fmriprep_files.py, which several folders use
+
 SHARED_ABIDE = Path(__file__).resolve().parents[2] / "shared" / "abide"
 
 

@@ -96,32 +96,38 @@ class Fetch:
     """Make a cohort from a public data set, through nilearn.
 
     `bnt fetch abide OUT` makes the paper's 1,009 subjects of ABIDE I (C-PAC, band-pass filtered, no global
-    signal regression, Craddock-200). Files that are in --data-dir are used, the rest is downloaded there;
-    after an interruption, repeat the command to resume.
+    signal regression, Craddock-200); adhd200 (40 people) and development (155) come as images, which are read with
+    --atlas. Files that are in --data-dir are used, the rest is downloaded there; after an interruption, repeat the
+    command to resume.
     """
 
-    dataset: tyro.conf.Positional[Literal["abide"]]
+    dataset: tyro.conf.Positional[Literal["abide", "adhd200", "development"]]
     """The data set."""
     out: tyro.conf.Positional[Path]
     """The cohort's folder."""
     data_dir: Path | None = None
     """Where nilearn keeps its data sets (its own default when not given)."""
     subjects: Literal["paper", "all", "quality-checked"] = "paper"
-    """The paper's 1,009 (100 volumes or more), all 1,035, or the 871 that passed every rater."""
+    """Of ABIDE: the paper's 1,009 (100 volumes or more), all 1,035, or the 871 that passed every rater."""
     kind: Annotated[str, tyro.conf.arg(metavar=KINDS)] = "pearson"
     """Connectivity to compute; shrunk-z is the authors' input."""
     duplicates: Literal["group", "drop"] = "group"
-    """A scan that is in the release twice: keep both in one group, or keep the first."""
+    """Of ABIDE, a scan that is in the release twice: keep both in one group, or keep the first."""
     pipeline: Literal["cpac", "ccs", "dparsf", "niak"] = "cpac"
-    """Preprocessing pipeline."""
-    derivative: Literal[
-        "rois_cc200", "rois_cc400", "rois_aal", "rois_ho", "rois_ez", "rois_tt", "rois_dosenbach160"
-    ] = "rois_cc200"
-    """Atlas of the series."""
+    """Of ABIDE: preprocessing pipeline."""
+    derivative: tuple[
+        Literal["rois_cc200", "rois_cc400", "rois_aal", "rois_ho", "rois_ez", "rois_tt", "rois_dosenbach160"], ...
+    ] = ("rois_cc200",)
+    """Of ABIDE: atlas of the series; several give one cohort with several atlases."""
+    atlas: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ATLAS ...")] = ()
+    """Of adhd200 and development: one or several atlases, as for bnt import (schaefer_2018:100 when not given)."""
+    denoising: Annotated[Denoising, tyro.conf.arg(name="")] = Denoising()
+    jobs: int = 0
+    """Processes that read images; 0 is one per core."""
     band_pass: bool = True
-    """Series filtered to 0.01-0.1 Hz."""
+    """Of ABIDE: series filtered to 0.01-0.1 Hz."""
     global_signal_regression: bool = False
-    """Series with the global signal regressed out."""
+    """Of ABIDE: series with the global signal regressed out."""
     limit: int | None = None
     """Take only the first N subjects of the release's table."""
     dtype: Literal["float32", "float16"] = "float32"
@@ -131,10 +137,16 @@ class Fetch:
 
     def run(self) -> None:
         """Fetch, and print what came out of it."""
+        from bnt.errors import BadInput
         from bnt.sources._abide import fetch_abide
 
-        arguments = {name: value for name, value in vars(self).items() if name != "dataset"}
-        cohort = fetch_abide(**arguments)
+        of_images = ("dataset", "atlas", "denoising", "jobs")
+        if self.dataset != "abide":
+            self._fetch_images()
+            return
+        if self.atlas:
+            raise BadInput("ABIDE comes as series: choose its atlases with derivative.", "derivative")
+        cohort = fetch_abide(**{name: value for name, value in vars(self).items() if name not in of_images})
         labels = cohort.labels("diagnosis")
         sites = len(set(cohort.sites))
         print(
@@ -151,6 +163,16 @@ class Fetch:
         missing = cohort.participants["n_missing_rois"]
         print(f"  {(missing > 0).sum()} subjects have {missing.sum()} constant ROIs in all; their edges are 0")
         print(f"Check it with: bnt info {self.out}")
+
+    def _fetch_images(self) -> None:
+        """Fetch a data set of images, and print what came out of it."""
+        from bnt.sources._datasets import fetch_images
+
+        shared = ("dataset", "out", "data_dir", "atlas", "kind", "limit", "denoising", "jobs", "dtype", "overwrite")
+        cohort = fetch_images(**{name: getattr(self, name) for name in shared})
+        print(f"{self.out}: {len(cohort)} subjects, {', '.join(cohort.atlases)}, {cohort.kind} connectomes")
+        label = "diagnosis" if self.dataset == "adhd200" else "child_adult"
+        print(f"Check it with: bnt info {self.out}; --label {label} is what to predict")
 
 
 @dataclass

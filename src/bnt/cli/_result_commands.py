@@ -162,6 +162,9 @@ class Explain:
     """Permutations of every test."""
     seed: int = 0
     """Seed of permutations and resamples."""
+    atlas: str | None = None
+    """The atlas image, as for bnt import: ROI and edge maps are then written as NIfTI or CIFTI, and drawn on the
+    surface. Not needed where the cohort was imported with an image that is still there."""
     model_file: Path | None = None
     """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
     overwrite: bool = False
@@ -172,6 +175,7 @@ class Explain:
         from bnt.cohort import load_cohort
         from bnt.cohort._files import new_folder
         from bnt.errors import BadInput
+        from bnt.explain._maps import atlas_of
         from bnt.explain._writing import Explanation, chosen_rows
         from bnt.report._explained import checks, findings
         from bnt.training import TrainedRun
@@ -185,8 +189,9 @@ class Explain:
             one.check(cohort)
         rows = chosen_rows(trained, cohort, self.subjects)
         method = None if self.method == "auto" else self.method
+        atlas = atlas_of(cohort, self.atlas)
         with new_folder(self.out, overwrite=self.overwrite, marker="explain.json") as folder:
-            work = Explanation(trained, cohort, rows, folder, self.permutations, self.seed)
+            work = Explanation(trained, cohort, rows, folder, self.permutations, self.seed, atlas)
             facts = {"run": str(self.trained_run), "cohort": str(self.cohort), "subjects": self.subjects}
             facts |= work.write(method, self.target, also, self.sanity)
             work.summary(facts)

@@ -25,12 +25,15 @@ from bnt.explain._clusters import (
     score_row,
 )
 from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
+from bnt.explain._maps import painted, roi_values, strongest_rois, write_brain_maps
 from bnt.explain._opening import is_network, part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
 from bnt.plotting import _brain as figures
 from bnt.plotting._brain import coordinates, glass_brain
 from bnt.plotting._style import save_figure
+from bnt.plotting._surface import surface_map
+from bnt.sources._atlas import Atlas
 from bnt.training._trained import TrainedRun
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ class Explanation:
         An existing folder, for tables and figures.
     n_permutations, seed : int
         Of all permutation tests.
+    atlas : Atlas, optional
+        Writes brain maps of the edges.
     """
 
     def __init__(
@@ -68,7 +73,9 @@ class Explanation:
         folder: Path,
         n_permutations: int = 1000,
         seed: int = 0,
+        atlas: Atlas | None = None,
     ) -> None:
+        self.atlas = atlas
         self.trained, self.cohort, self.rows, self.folder = trained, cohort, np.asarray(rows), folder
         if n_permutations < 1:
             raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", parameter="n_permutations")
@@ -197,6 +204,12 @@ class Explanation:
         places = coordinates(self.cohort.rois)
         if places is not None:
             self.draw("connectome", glass_brain(square(found.score, 0.0), places, self.networks))
+        self.table("rois.csv", strongest_rois(found.score, self.cohort.rois))
+        if self.atlas is not None:
+            facts["brain_maps"] = write_brain_maps(found.score, self.atlas, self.folder)
+            if self.atlas.form != "cifti":  # the surface of CIFTI files does not come with nilearn
+                balance = painted(self.atlas, roi_values(found.score)["balance"])
+                self.draw("surface", surface_map(balance, "sum over the ROI's edges"))
         if also:
             maps = [found.score, *(self.edge_map_of(run, found.method, target).score for run in also)]
             facts["stability_over_runs"] = map_stability(np.stack(maps)).to_dict()

@@ -6,8 +6,10 @@ __all__ = [
     "paired_plot",
     "roc_curves",
     "save_figure",
+    "surface_map",
 ]
 
 from ._brain import glass_brain
 from ._charts import calibration_curves, forest_plot, learning_curves, paired_plot, roc_curves
 from ._style import save_figure
+from ._surface import surface_map

@@ -33,6 +33,7 @@ KNOWN: dict[str, tuple[str, str | None]] = {
     "edges": ("One number per connection; networks are framed.", None),
     "edges_by_network": ("The same averaged over pairs of networks.", None),
     "connectome": ("The strongest connections in a glass brain.", "edges.csv"),
+    "surface": ("The sum of each ROI's connections, on the cortical surface.", "rois.csv"),
 }
 
 # What an edge map says, by its method: the matrix, and its strongest connections. Patterns do not say what was used.
@@ -214,6 +215,7 @@ def captions(notes: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     return KNOWN | {
         "edges": (f"{matrix}; networks are framed. {colours}", None),
         "connectome": (f"The connections that {strongest}, in a glass brain. {colours}", data),
+        "surface": (f"The sum over each ROI's connections, on the cortical surface. {colours}", "rois.csv"),
     }
 
 

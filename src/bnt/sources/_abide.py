@@ -21,6 +21,7 @@ for non-commercial research, and only these facts about its ROIs are shipped, no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
 from io import StringIO
@@ -36,9 +37,10 @@ from bnt.cohort._files import refuse_existing
 from bnt.cohort._store import DTYPES
 from bnt.connectivity import kind_of
 from bnt.errors import BadInput
-from bnt.sources._ingest import Rules, ingest
+from bnt.sources._ingest import Rules
 from bnt.sources._readers import Found, read_series
 from bnt.sources._scan import Content, Scan
+from bnt.sources._several import ingest_atlases
 
 PHENOTYPE = "Phenotypic_V1_0b_preprocessed1.csv"
 LEVELS = {"diagnosis": {"0": "control", "1": "ASD"}}
@@ -124,7 +126,7 @@ def fetch_abide(
     kind: str = "pearson",
     duplicates: Literal["group", "drop"] = "group",
     pipeline: str = "cpac",
-    derivative: str = "rois_cc200",
+    derivative: str | Sequence[str] = ("rois_cc200",),
     band_pass: bool = True,
     global_signal_regression: bool = False,
     limit: int | None = None,
@@ -147,7 +149,8 @@ def fetch_abide(
     duplicates : {"group", "drop"}
         What to do with a scan that is in the release twice: give both the same group, or keep the first.
     pipeline, derivative, band_pass, global_signal_regression
-        Which preprocessing and atlas; the defaults are the paper's.
+        Which preprocessing and atlas; the defaults are the paper's. Several derivatives give one cohort with several
+        atlases.
     limit : int, optional
         Only the first so many subjects of the release's table.
     dtype : {"float32", "float16"}
@@ -166,11 +169,12 @@ def fetch_abide(
     >>> sorted(set(cohort.labels("diagnosis").tolist()))
     [0, 1]
     """
+    derivatives = (derivative,) if isinstance(derivative, str) else tuple(derivative)
     for name, value, allowed in (
         ("subjects", subjects, SUBJECTS),
         ("duplicates", duplicates, ("group", "drop")),
         ("pipeline", pipeline, PIPELINES),
-        ("derivative", derivative, DERIVATIVES),
+        *(("derivative", one, DERIVATIVES) for one in derivatives),
         ("dtype", dtype, DTYPES),
     ):
         if value not in allowed:
@@ -179,33 +183,36 @@ def fetch_abide(
         raise BadInput(f"limit is {limit}: give 1 or more.", "limit")
     kind = kind_of(kind).name
     refuse_existing(Path(out), overwrite, "cohort.json")  # before an hour of downloads, not after
-    release = _Release(data_dir, pipeline, derivative, band_pass, global_signal_regression)
-    table = read_phenotype(release.phenotype())
+    releases = [_Release(data_dir, pipeline, one, band_pass, global_signal_regression) for one in derivatives]
+    table = read_phenotype(releases[0].phenotype())
     if subjects == "quality-checked":
         table = table[table["quality_checked"] == 1]
     table = table.iloc[:limit].reset_index(drop=True)
-    release.download(table)
-
-    found = Found(
-        [release.scan(row) for row in _records(table)],
-        kind,
-        {
-            "name": "ABIDE I (PCP)",
-            "fetched_with": "nilearn.datasets.fetch_abide_pcp",
-            "pipeline": pipeline,
-            "strategy": release.strategy,
-            "derivative": derivative,
-            "subjects": subjects,
-            "duplicates": duplicates,
-            "terms": "free for non-commercial research; cite Di Martino et al. (2014) and Craddock et al. (2013)",
-        },
-        derivative.removeprefix("rois_"),
-        partial(roi_table, derivative.removeprefix("rois_")),
-        LEVELS,
-    )
+    for release in releases:
+        release.download(table)
+    facts = {
+        "name": "ABIDE I (PCP)",
+        "fetched_with": "nilearn.datasets.fetch_abide_pcp",
+        "pipeline": pipeline,
+        "strategy": releases[0].strategy,
+        "subjects": subjects,
+        "duplicates": duplicates,
+        "terms": "free for non-commercial research; cite Di Martino et al. (2014) and Craddock et al. (2013)",
+    }
+    founds = [
+        Found(
+            [release.scan(row) for row in _records(table)],
+            kind,
+            facts | {"derivative": release.derivative},
+            release.derivative.removeprefix("rois_"),
+            partial(roi_table, release.derivative.removeprefix("rois_")),
+            LEVELS,
+        )
+        for release in releases
+    ]
     least = PAPER_MIN_VOLUMES if subjects == "paper" else 0
     rules = Rules(min_volumes=least, drop_short=True, duplicates=duplicates)
-    return ingest(found, rules, "ABIDE", out=Path(out), dtype=dtype, overwrite=overwrite)
+    return ingest_atlases(founds, rules, "ABIDE", out=Path(out), dtype=dtype, overwrite=overwrite)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
