@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bnt.errors import BadInput
 
@@ -25,6 +25,8 @@ class BenchSettings:
     """Number of ROIs; each benchmark has its own default (data: 360)."""
     models: tuple[str, ...] = ()
     """Models to measure (models); by default all networks."""
+    against: Literal["ml4fmri"] | None = None
+    """Package whose models are measured in place of bnt, each against ours of that name (models)."""
     threads: int = 1
     """CPU threads, the same for all sides."""
     repeats: int = 3

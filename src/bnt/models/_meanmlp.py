@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,7 +16,6 @@ from bnt.nn._network import (
     check_positive,
     check_probability,
     check_whole_series,
-    volume_mask,
 )
 
 
@@ -48,7 +48,7 @@ class MeanMLP(Network):
     Notes
     -----
     - Compared with the published code (neuroneural/meanMLP, commit ec138ec, ``src/models/mlp.py``) with the same
-      weights on series of 53 and 200 ROIs, with 0 and 2 residual layers: logits differ by at most 4.1e-7.
+      weights on series of 53 and 200 ROIs, with 0 and 2 residual layers: logits differ by at most 1.5e-7.
     - Each ROI is standardised over its whole scan, as published. The published code has scans of one length only.
     - Recipe as published: Adam 5e-3 without weight decay, batches of 64, summed cross-entropy, no mixup, at most 400
       epochs, patience 30. It stops by the validation loss; ours stop by the score that they select on.
@@ -93,13 +93,12 @@ class MeanMLP(Network):
         """Answer for series (B, T, V), of each scan its first ``lengths``; see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
         series, lengths = check_whole_series(series, lengths, len(x), self.n_rois)
-        volumes = series[volume_mask(lengths, series.shape[1])]  # (sum of T, V)
+        sizes = lengths.tolist()
+        volumes = torch.cat([scan[:size] for scan, size in zip(series, sizes)])  # (sum of T, V): no padding
         z = self._activate(self.norm(self.first(volumes)))  # (sum of T, h)
         for layer, norm in zip(self.layers, self.norms):
             z = self._activate(norm(layer(z)) + z)
-        scans = z.new_zeros(len(x), z.shape[1])
-        which = lengths.new_tensor(range(len(x))).repeat_interleave(lengths)
-        return Output(self.last(scans.index_add(0, which, z) / lengths[:, None]))
+        return Output(self.last(torch.stack([scan.mean(0) for scan in z.split(sizes)])))
 
     def _activate(self, z: Tensor) -> Tensor:
         return dropout(F.relu(z), self.dropout, self.training)
