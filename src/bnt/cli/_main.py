@@ -36,6 +36,7 @@ COMMANDS = {
     "info": Command("_data_commands.Info", "check a cohort before training: classes, sites, motion, duplicates"),
     "select": Command("_data_commands.Select", "make a cohort of some subjects of another"),
     "split": Command("_training_commands.Split", "make, check and save splits as a table of subjects"),
+    "audit": Command("_training_commands.Audit", "check anybody's splits and predictions for leaks and selection"),
     "train": Command(
         "_training_commands.Train",
         "train one model, select on validation, test once",

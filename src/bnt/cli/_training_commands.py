@@ -99,6 +99,42 @@ def _print_sizes(cohort: Cohort, splits: list[bnt.splits.Split]) -> None:
 
 
 @dataclass(frozen=True)
+class Audit:
+    """Check anybody's table of splits, and predictions made with it, against a cohort.
+
+    Looks for subjects, families and scans on two sides, one training part for all splits, test parts used twice, no
+    validation part, predictions of people outside the test part, inverted labels, AUROCs of hard labels, and scores
+    that look as if the test part had been selected on. Exit code 1 if anything was found.
+    """
+
+    splits: tyro.conf.Positional[Path]
+    """Table of splits: one column per split, or the columns participant_id, split and part."""
+    cohort: tyro.conf.Positional[Path]
+    """The cohort's folder."""
+    predictions: Path | None = None
+    """Table of predictions: participant_id, probability of the positive class, and split; part and label if known."""
+    label: str = "diagnosis"
+    """Column of participants.tsv that was predicted."""
+
+    def run(self) -> int:
+        """Print what was found."""
+        from bnt.cohort import load_cohort
+        from bnt.errors import BadInput
+        from bnt.splits import audit_splits
+
+        if not self.splits.is_file():
+            raise BadInput(f"There is no file {self.splits}: give a table of splits that exists.")
+        found = audit_splits(self.splits, load_cohort(self.cohort), self.predictions, self.label)
+        for one in found:
+            print(f"{one.check}: {one.sentence}")
+        checked = "splits" if self.predictions is None else "splits and predictions"
+        print(
+            f"{self.splits}: {len(found)} findings in {checked}." if found else f"{self.splits}: {checked} are clean."
+        )
+        return 1 if found else 0
+
+
+@dataclass(frozen=True)
 class Train:
     """Train one model on one split: train, select on validation, test once.
 

@@ -1,5 +1,6 @@
 __all__ = [
     "PROTOCOLS",
+    "Finding",
     "LeaveOneSiteOut",
     "RandomSplit",
     "ReleasedSplit",
@@ -7,6 +8,7 @@ __all__ = [
     "SavedSplits",
     "SiteStratifiedSplit",
     "Split",
+    "audit_splits",
     "check_split",
     "named_splits",
     "protocol",
@@ -14,6 +16,7 @@ __all__ = [
     "save_splits",
 ]
 
+from ._audit import Finding, audit_splits
 from ._guard import check_split
 from ._protocols import PROTOCOLS, named_splits, protocol
 from ._split import Split

@@ -21,7 +21,7 @@ from bnt.splits._guard import check_split
 from bnt.splits._split import PARTS, Rows, Split, SplitName
 
 ID_COLUMNS = ("participant_id", "file_id", "subject_id", "id")
-_WORDS = {"0": "train", "1": "validation", "2": "test", "": "", **{part: part for part in PARTS}}
+WORDS = {"0": "train", "1": "validation", "2": "test", "": "", **{part: part for part in PARTS}}
 
 
 def is_table(name: str) -> bool:
@@ -141,13 +141,13 @@ def read_splits(path: str | Path, cohort: Cohort | None = None, names: Sequence[
     out = []
     for name in wanted:
         cells = table[name].str.strip().str.removesuffix(".0")
-        wrong = ~cells.isin(list(_WORDS))
+        wrong = ~cells.isin(list(WORDS))
         if wrong.any():
             subject, cell = table.iloc[:, 0][wrong].iloc[0], cells[wrong].iloc[0]
             raise BadInput(
                 f"{path}, split {name}, subject {subject}: {cell!r} is not train, validation, test (0, 1, 2) or empty."
             )
-        side = cells.map(_WORDS).to_numpy()[order]
+        side = cells.map(WORDS).to_numpy()[order]
         train, validation, test = (tuple(ids[order][side == part].tolist()) for part in PARTS)
         split = Split(str(SplitName(path.name, None, name)), train, validation, test, str(path))
         if cohort is not None:
