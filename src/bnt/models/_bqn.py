@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -13,7 +15,12 @@ from bnt.nn._kernels import dropout as drop
 from bnt.nn._network import Network, Output, check_choice, check_connectomes, check_positive, check_probability
 from bnt.nn._readouts import Head, create_readout
 
-ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"leaky_relu": F.leaky_relu, "gelu": F.gelu, "elu": F.elu}
+# Of a tensor that nothing else reads: two of them change it in place.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "leaky_relu": partial(F.leaky_relu, inplace=True),
+    "gelu": F.gelu,
+    "elu": partial(F.elu, inplace=True),
+}
 
 
 class QuadraticLayer(nn.Module):
@@ -37,8 +44,8 @@ class QuadraticLayer(nn.Module):
 
     def forward(self, h: Tensor, a: Tensor) -> Tensor:
         """Map H (B, V, V) to the next one, with A (B, V, V) the connectomes."""
-        mixed = self.activation(h * self.linear(a) + self.squared(h.square()))
-        return drop(mixed, self.p, self.training)
+        mixed = torch.addcmul(self.squared(h.square()), h, self.linear(a))
+        return drop(self.activation(mixed), self.p, self.training)
 
 
 class BQN(Network):

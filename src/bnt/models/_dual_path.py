@@ -12,6 +12,8 @@ from bnt.nn._network import Network, Output, check_connectomes, check_heads, che
 
 # -- node features from series -------------------------------------------------------------------------
 
+ROWS = 64  # series searched at a time: 64 of 100 volumes and 32 filters are 0.8 MB, which stay in the cache
+
 
 class SeriesEncoder(nn.Module):
     """Each ROI's series to h numbers: h convolutions of three volumes, their largest response, a linear map.
@@ -34,10 +36,10 @@ class SeriesEncoder(nn.Module):
     def forward(self, series: Tensor) -> Tensor:
         """Return embeddings (B, V, h) of series (B, T, V)."""
         b, t, v = series.shape
-        rows = series.transpose(1, 2).reshape(b * v, t)
+        padded = F.pad(series.transpose(1, 2).reshape(b * v, t), (1, 1))  # (B V, T + 2)
         with torch.no_grad():
-            best = F.conv1d(rows[:, None], self.filters.weight, padding=1).argmax(-1)  # (B V, h), first volume if tied
-        padded = F.pad(rows, (1, 1))
+            taps = self.filters.weight[:, 0].T  # (3, h)
+            best = torch.cat([(rows.unfold(1, 3, 1) @ taps).max(1).indices for rows in padded.split(ROWS)])  # (B V, h)
         windows = torch.stack([padded.gather(1, best + k) for k in range(3)], -1)  # (B V, h, 3)
         assert self.filters.bias is not None
         responses = (windows * self.filters.weight[:, 0]).sum(-1) + self.filters.bias
@@ -70,14 +72,17 @@ class GraphAttention(nn.Module):
         for weight in (self.lin.weight, self.receiver, self.sender):
             nn.init.xavier_uniform_(weight)
 
-    def forward(self, z: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-        """Map nodes (B, V, h) to nodes (B, V, h) and attention (B, M, V, V); ``absent`` (B, 1, V, V) has no edge."""
+    def forward(self, z: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """Map nodes (B, V, h) to nodes (B, V, h) and attention (B, M, V, V).
+
+        ``edges`` (B, 1, V, V) are added to the scores: 0 where there is an edge, otherwise minus infinity.
+        """
         b, v, _ = z.shape
         h = self.lin(z).view(b, v, *self.sender.shape).transpose(1, 2)  # (B, M, V, h / M)
         to = (h * self.receiver[:, None]).sum(-1)  # (B, M, V)
         of = (h * self.sender[:, None]).sum(-1)
         scores = F.leaky_relu(to[..., None] + of[..., None, :], 0.2)  # (B, M, V, V)
-        alpha = scores.masked_fill(absent, float("-inf")).softmax(-1)
+        alpha = (scores + edges).softmax(-1)
         return (alpha @ h).transpose(1, 2).flatten(2) + self.bias, alpha
 
 
@@ -157,10 +162,11 @@ class DualPath(Network):
         linear = self.edges(x[:, rows, columns])  # (B, C)
         loops = torch.eye(self.n_rois, dtype=torch.bool, device=x.device)
         absent = ((x <= 0) & ~loops)[:, None]  # (B, 1, V, V)
+        edges = torch.zeros_like(x)[:, None].masked_fill_(absent, float("-inf"))
         z = self.encoder(series)  # (B, V, h)
         attention = []
         for number, layer in enumerate(self.layers):
-            z, weights = layer(F.relu(z) if number else z, absent)
+            z, weights = layer(F.relu(z) if number else z, edges)
             attention.append(weights)
         logits = linear + self.nodes(self.norm(z).flatten(1))
         return Output(logits, attention=tuple(attention) if explain else ())
