@@ -121,6 +121,8 @@ class DualPath(Network):
       as drawn. Here both are trained from the start.
     - Mixup mixes connectomes and series. The published code then keeps the graph of the unmixed subject; here it is
       that of the mixed connectome. Evaluation does not mix.
+    - The largest response of a filter grows with the length of a scan. So every scan is read at the same length, not
+      whole.
     - The published code standardises all series by one mean and SD; a run of bnt standardises each ROI's.
 
     References
