@@ -8,6 +8,7 @@ import pytest
 
 from bnt.cli._main import main
 from bnt.cohort import Cohort, load_cohort
+from bnt.cohort._conditions import meets
 
 
 @pytest.fixture
@@ -49,7 +50,13 @@ def test_a_list_of_ids_keeps_the_order_of_the_cohort(whole, tmp_path):
     ("words", "sentence"),
     [
         (["--having", "iq"], "no column 'iq'"),
-        (["--where", "site"], "not COLUMN=VALUE"),
+        (["--where", "site"], "does not compare 'site'"),
+        (["--where", "iq < 3"], "names 'iq', which is no column"),
+        (["--where", "fiq < tall"], "'tall' is no number"),
+        (["--where", "site < 3"], "column 'site' is no number"),
+        (["--where", "(fiq < 3"], "closing parenthesis"),
+        (["--where", "fiq < 3 sex = F"], "not understood at 'sex'"),
+        (["--where", "__import__('os').system('x') = 1"], "no column"),
         (["--where", "site=D"], "None of the 6 subjects"),
         (["--ids", "nowhere.txt"], "cannot be read"),
     ],
@@ -65,3 +72,32 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(whole, tmp_path, capsy
 def test_a_code_is_found_in_a_column_with_gaps(whole, tmp_path):
     assert select(whole, tmp_path, "--where", "fiq=90,120") == 0
     assert load_cohort(tmp_path / "some").ids.tolist() == ["sub-2", "sub-5"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "chosen"),
+    [
+        ("fiq < 110", [0, 2]),
+        ("fiq<110 and site != 'B'", [0]),
+        ("fiq >= 110 or sex = F", [1, 3, 5]),
+        ("not fiq < 110", [3, 5]),  # whoever has no value is chosen by neither
+        ("(fiq = 100 or fiq = 90) and not site == A", [2]),
+        ("fiq > 95 and fiq <= 110 or site = C and sex = M", [0, 3, 4]),  # and binds more than or
+        ("site in (A, 'C')", [0, 1, 4, 5]),
+        ("not (site in (A) or sex = F)", [2, 4]),
+        ("`fiq` > 1e2", [3, 5]),
+        ('site = "and" or sex = M', [0, 2, 4]),
+    ],
+)
+def test_conditions_are_read_as_in_sql(whole, tmp_path, condition, chosen):
+    assert select(whole, tmp_path, "--where", condition) == 0
+    assert load_cohort(tmp_path / "some").ids.tolist() == [f"sub-{i}" for i in chosen]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_conditions_agree_with_pandas_where_nothing_is_missing(seed):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame({"a": rng.integers(0, 5, 40), "b": rng.normal(size=40), "c": rng.choice(list("xyz"), 40)})
+    text = "not (a <= 2 and b > 0.1) or c == 'x' and not a != 4"
+    expected = ~((table["a"] <= 2) & (table["b"] > 0.1)) | ((table["c"] == "x") & ~(table["a"] != 4))
+    np.testing.assert_array_equal(meets(table, text), expected)

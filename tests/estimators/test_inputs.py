@@ -51,6 +51,32 @@ def test_vectors_with_nilearns_diagonal_are_read_without_it(fitted, cohort, matr
     np.testing.assert_array_equal(clf.predict_proba(with_diagonal), fitted.predict_proba(cohort))
 
 
+@pytest.mark.parametrize("kind", ["covariance", "precision"])
+@pytest.mark.parametrize("discard", [True, False])
+def test_variances_on_nilearns_diagonal_are_recognised(cohort, y, tiny, kind, discard):
+    series = [np.asarray(s, dtype=np.float64) for s in cohort.timeseries]
+    measure = ConnectivityMeasure(kind=kind, vectorize=True, discard_diagonal=discard, standardize=False)
+    assert BrainNetworkClassifier(**tiny).fit(measure.fit_transform(series), y).n_rois_ == V
+
+
+@pytest.mark.parametrize("discard", [True, False])
+@pytest.mark.parametrize("kind", ["unknown", "tangent"])
+def test_vectors_in_tangent_space_need_the_number_of_rois(cohort, y, tiny, kind, discard):
+    series = [np.asarray(s, dtype=np.float64) for s in cohort.timeseries]
+    measure = ConnectivityMeasure(kind="tangent", vectorize=True, discard_diagonal=discard, standardize=False)
+    X = measure.fit_transform(series)
+    with pytest.raises(BadInput, match=f"{V if discard else V + 1} ROIs without") as error:
+        BrainNetworkClassifier(**tiny, kind=kind).fit(X, y)
+    assert error.value.parameter == "n_rois"
+    clf = BrainNetworkClassifier(**tiny, kind=kind, n_rois=V).fit(X, y)
+    assert (clf.n_rois_, clf.n_features_in_) == (V, X.shape[1])
+
+
+def test_a_number_of_rois_that_does_not_fit_is_refused(cohort, y, tiny):
+    with pytest.raises(BadInput, match=f"n_rois is {V + 5}"):
+        BrainNetworkClassifier(**tiny, n_rois=V + 5).fit(cohort.connectomes, y)
+
+
 def test_upper_triangles_with_diagonal_are_refused_with_the_conversion(matrices, y, tiny):
     i, j = np.triu_indices(V)
     with pytest.raises(BadInput, match=rf"np.triu_indices\({V}\)"):
@@ -92,9 +118,9 @@ class TestOrder:
             warnings.filterwarnings("error", message="The vectors of X")
             for kind in ("correlation", "partial correlation", "tangent"):
                 measure = ConnectivityMeasure(kind=kind, vectorize=True, discard_diagonal=True, standardize=False)
-                BrainNetworkClassifier("logistic").fit(measure.fit_transform(series), y)
+                BrainNetworkClassifier("logistic", n_rois=V).fit(measure.fit_transform(series), y)
             BrainNetworkClassifier("logistic").fit(np.arctanh(cohort.connectomes), y)
-            BrainNetworkClassifier("logistic").fit(np.random.default_rng(0).normal(size=(60, E)), y)
+            BrainNetworkClassifier("logistic", n_rois=V).fit(np.random.default_rng(0).normal(size=(60, E)), y)
 
 
 @pytest.mark.abide

@@ -34,9 +34,9 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.sources._authors import find_authors, read_inert
 from bnt.sources._ingest import import_cohort
+from bnt.sources._people import read_participants
 from bnt.sources._readers import DERIVATIVES, find_stack, read_cifti, read_matrix, read_plain, read_series
 from bnt.sources._scan import Content
-from bnt.sources._text_tables import read_participants
 
 MUTANTS = 80
 

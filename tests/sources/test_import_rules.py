@@ -12,7 +12,7 @@ from source_files import LABELS, edges, pearson, put, series, write_participants
 
 from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.sources._ingest import import_cohort
+from bnt.sources._ingest import import_cohort, read_cohort
 
 
 def folder_of(tmp_path, *arrays):
@@ -172,7 +172,7 @@ def test_a_scan_without_a_row_is_refused_or_dropped(tmp_path):
     [
         ({"subject": ["sub-01"]}, {}, "no column 'participant_id'; it has subject"),
         ({"participant_id": ["sub-01"]}, {"site_column": "centre"}, "no column 'centre'"),
-        ({"participant_id": ["sub-01"]}, {"group_column": "family"}, "no column 'family'"),
+        ({"participant_id": ["sub-01"]}, {"family": "family"}, "no column 'family'"),
         ({"participant_id": ["sub-01", "01"]}, {}, "lists participant '01' twice"),
         ({"participant_id": ["sub-01", None]}, {}, "no participant_id in row 2"),
         ({"participant_id": ["x", "y"]}, {"drop_unlisted": True}, "is not in .* id_column"),
@@ -190,18 +190,6 @@ def test_a_bad_participants_table_is_refused(tmp_path, columns, options, message
 def test_a_damaged_participants_table_is_refused(tmp_path, content):
     (tmp_path / "p.tsv").write_bytes(content)
     refused(tmp_path, folder_of(tmp_path, GOOD), r"p\.tsv", participants=tmp_path / "p.tsv")
-
-
-def test_columns_that_mean_something_else_here_are_kept_under_another_name(tmp_path):
-    people = table(
-        tmp_path, participant_id=["sub-01", "sub-02"], group=["patient", "control"], n_volumes=[1, 2], family=[7, 7]
-    )
-    cohort = import_cohort(folder_of(tmp_path, GOOD, series(2)), tmp_path / "out", participants=people)
-    assert cohort.labels("group").tolist() == ["patient", "control"]
-    assert cohort.families.tolist() == ["sub-01", "sub-02"]
-    assert cohort.participants["n_volumes"].tolist() == [30, 30]
-    again = import_cohort(tmp_path / "in", tmp_path / "b", participants=people, group_column="family")
-    assert again.families.tolist() == ["7", "7"]
 
 
 def test_ids_with_leading_zeros_stay_as_they_are(tmp_path):
@@ -306,3 +294,37 @@ def test_the_real_abide_files_come_in_with_their_duplicate_grouped(abide_dir, tm
     np.testing.assert_allclose(
         cohort.square([row])[0][np.ix_(kept, kept)], np.corrcoef(x[:, kept], rowvar=False), atol=1e-5
     )
+
+
+# -- series that lie on their side -----------------------------------------------------------------------------
+
+
+def bold_like(seed, volumes=100, n_rois=120, smoothness=0.8):
+    """Series with autocorrelation in time, ROIs in networks of ten neighbours, a level per ROI and a global signal."""
+    rng = np.random.default_rng(seed)
+    networks = np.repeat(rng.normal(size=(volumes + 50, n_rois // 10)), 10, axis=1)
+    noise = rng.normal(size=(volumes + 50, n_rois)) + 0.7 * networks + rng.normal(size=(volumes + 50, 1))
+    for t in range(1, len(noise)):
+        noise[t] += smoothness * noise[t - 1]
+    return noise[50:] + rng.uniform(500, 1500, size=n_rois)
+
+
+def test_transposed_series_are_refused_with_the_fix(tmp_path):
+    source = folder_of(tmp_path, *(bold_like(i).T for i in range(3)))
+    refused(tmp_path, source, "sub-01 .*120 rows and 100 columns.*transpose")
+    cohort = import_cohort(source, tmp_path / "out", transpose=True)
+    assert (cohort.n_rois, cohort.participants["n_volumes"].tolist()) == (120, [100] * 3)
+    np.testing.assert_allclose(cohort.connectomes[0], edges(pearson(bold_like(0))), atol=1e-4)
+    again = read_cohort(source, like=cohort)
+    assert again.n_rois == 120
+
+
+@pytest.mark.parametrize("smoothness", [0.0, 0.3, 0.8])
+def test_series_as_they_should_be_are_not_taken_for_transposed(tmp_path, smoothness):
+    source = folder_of(tmp_path, *(bold_like(i, smoothness=smoothness) for i in range(2)))
+    assert import_cohort(source, tmp_path / "out").n_rois == 120
+
+
+def test_content_series_leaves_the_check_out(tmp_path):
+    source = folder_of(tmp_path, bold_like(0).T)
+    assert import_cohort(source, tmp_path / "out", content="series").n_rois == 100

@@ -203,8 +203,9 @@ class Import:
     """Processes that read images; 0 is one per core."""
     data_dir: Path | None = None
     """Where nilearn keeps the atlases it fetches (its own default when not given)."""
-    runs: Literal["average", "first", "separate", "concatenate"] = "average"
-    """Several sessions or runs of a participant: mean of Fisher z, the first, one row per run, or joined series."""
+    runs: Literal["average", "first", "separate", "sessions", "concatenate"] = "average"
+    """Several sessions or runs of a participant: mean of Fisher z, the first, one row per run, one row per session (the
+    mean of its runs), or joined series."""
     content: Literal["auto", "series", "matrix"] = "auto"
     """What the files hold. auto: a square symmetric array is a matrix; derivatives with both give series."""
     pattern: str | None = None
@@ -217,8 +218,10 @@ class Import:
     """Column of the participants table that names participants as the files do."""
     site_column: str | None = None
     """Column of sites; site and SITE_ID are found."""
-    group_column: str | None = None
-    """Column of those who must stay together in splits, such as a family."""
+    family: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
+    """Column of families or twins, who stay together in splits; family_id and the like are found."""
+    keep_case: bool = False
+    """Keep MDD and mdd apart; by default words that differ in case or spaces only are one class."""
     min_volumes: int = 20
     """A run with fewer volumes is refused."""
     drop_short: bool = False
@@ -227,6 +230,8 @@ class Import:
     """Leave scans out that the participants table does not list, instead of refusing them."""
     allow_asymmetric: bool = False
     """Average the halves of matrices that are not symmetric, and note it in the cohort."""
+    transpose: bool = False
+    """Series have ROIs in rows and volumes in columns."""
     dtype: Literal["float32", "float16"] = "float32"
     """How connectomes are stored."""
     overwrite: bool = False
@@ -291,8 +296,9 @@ class Select:
     """The new cohort's folder."""
     having: tuple[str, ...] = ()
     """Columns of participants.tsv in which a subject must have a value, for example diagnosis age."""
-    where: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN=VALUE ...")] = ()
-    """Values that a subject must have, for example sex=F site=NYU,UM_1 (one of several)."""
+    where: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CONDITION ...")] = ()
+    """What must be true of a subject: "mean_fd < 0.2 and site != 'NYU'", with and, or, not, in and parentheses; or
+    values, sex=F site=NYU,UM_1 (one of several). A subject without a value meets no comparison."""
     ids: Path | None = None
     """A text file with one participant_id per line."""
     overwrite: bool = False
@@ -301,20 +307,15 @@ class Select:
     def run(self) -> None:
         """Write the new cohort, and print its size."""
         from bnt.cohort import load_cohort
+        from bnt.cohort._conditions import meets
         from bnt.cohort._files import refuse_existing
-        from bnt.cohort._inspect import as_code
         from bnt.errors import BadInput
 
         refuse_existing(self.out, self.overwrite, "cohort.json")
         whole = load_cohort(self.cohort)
         chosen = whole.having(*self.having) if self.having else whole
         for condition in self.where:
-            name, found, values = condition.partition("=")
-            if not found or name not in whole.participants:
-                columns = ", ".join(whole.participants.columns)
-                raise BadInput(f"{condition!r} is not COLUMN=VALUE; the columns are {columns}.", "where")
-            codes = chosen.participants[name].map(as_code)  # 1, where a gap elsewhere made it 1.0
-            chosen = chosen.select(codes.isin(values.split(",")).to_numpy())
+            chosen = chosen.select(meets(chosen.participants, condition))
         if self.ids is not None:
             try:
                 lines = self.ids.read_text().split()

@@ -364,9 +364,10 @@ class Cohort:
             writer.finish(self.participants, self.rois, **{name: getattr(self, name) for name in DESCRIBED})
 
     def __repr__(self) -> str:
-        sites = len(np.unique(self.sites))
+        n = len(np.unique(self.sites))
+        sites = "no sites" if n == 1 and self.sites[0] == "unknown" else f"{n} site{'s' * (n != 1)}"
         series = ", with time series" if self._series is not None else ""
-        return f"Cohort({len(self)} subjects, {self.n_rois} ROIs, {sites} sites, {self.kind}{series})"
+        return f"Cohort({len(self)} subjects, {self.n_rois} ROIs, {sites}, {self.kind}{series})"
 
 
 def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:

@@ -231,8 +231,7 @@ def layout(report: Inspection) -> list[str]:
     series = "with time series" if report.has_series else "no time series"
     lines = [
         f"{report.path}: {report.source}",
-        f"  {report.n_subjects:,} subjects, {len(report.sites)} site{'s' * (len(report.sites) != 1)}, "
-        f"{report.n_rois} ROIs{networks} ({report.atlas})",
+        f"  {report.n_subjects:,} subjects, {_sites(report)}, {report.n_rois} ROIs{networks} ({report.atlas})",
         f"  connectomes: {report.kind}, diagonal {report.diagonal:g}, {report.dtype}; {series}",
     ]
     if report.volumes is not None:
@@ -252,6 +251,12 @@ def layout(report: Inspection) -> list[str]:
         ranked = sorted(report.missing.items(), key=lambda item: item[1])
         lines += ["", "Missing values: " + ", ".join(f"{name} {n}" for name, n in ranked)]
     return lines
+
+
+def _sites(report: Inspection) -> str:
+    if [site.name for site in report.sites] == ["unknown"]:
+        return "sites unknown (bnt import --site-column names their column)"
+    return f"{len(report.sites)} site{'s' * (len(report.sites) != 1)}"
 
 
 def _number(part: Part, column: str, digits: int) -> str:

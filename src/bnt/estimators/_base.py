@@ -82,6 +82,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         validation_fraction: float = 0.1,
         kind: str = "unknown",
         diagonal: float | None = None,
+        n_rois: int | None = None,
         strict: bool = True,
         random_state: int | np.random.RandomState | None = None,
         device: str = "cpu",
@@ -99,6 +100,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         self.validation_fraction = validation_fraction
         self.kind = kind
         self.diagonal = diagonal
+        self.n_rois = n_rois
         self.strict = strict
         self.random_state = random_state
         self.device = device

@@ -37,6 +37,9 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     diagonal : float, optional
         What stands on the diagonal of the matrices a model sees. By default what matrices have there, 1 for
         vectors; cohorts know it.
+    n_rois : int, optional
+        V, where vectors do not tell whether they hold their diagonal: V(V+1)/2 entries are also those of V + 1 ROIs
+        without it. Needed for vectors in tangent space; correlations, covariances and precisions are recognised.
     strict : bool
         Refuse vectors whose length is V(V-1)/2 for no V. False lays out any features as the edges of the
         smallest graph that has room for them, the rest 0: for general tables, not for connectomes.

@@ -132,12 +132,47 @@ def _constant(columns: np.ndarray) -> float | None:
     return None
 
 
-def layout_of_vectors(X: np.ndarray, *, strict: bool, diagonal: float | None, kind: str) -> Layout:
+def holds_variances(X: np.ndarray, n_rois: int) -> bool:
+    """Return whether vectors are covariances or precisions with their diagonal.
+
+    It is then positive, and |a_ij| <= sqrt(a_ii a_jj). Edges of another atlas do not satisfy that
+    for every pair of every subject.
+    """
+    place = _diagonal_by_rows_of_lower(n_rois)
+    diagonal = X[:, place] / NILEARN_DIAGONAL
+    if not (diagonal > 0).all():
+        return False
+    keep = np.ones(X.shape[1], dtype=bool)
+    keep[place] = False
+    i, j = np.tril_indices(n_rois, -1)
+    return bool((np.abs(X[:, keep]) <= np.sqrt(diagonal[:, i] * diagonal[:, j]) * (1 + SAME)).all())
+
+
+def is_centred(X: np.ndarray) -> bool:
+    """Return whether the mean of every entry over subjects is 0, but for chance, as in tangent space."""
+    spread = X.std(axis=0)
+    able = spread > 0
+    if len(X) < FEWEST_TO_TELL or not able.any():
+        return False
+    t = X.mean(axis=0)[able] / spread[able] * sqrt(len(X))
+    return bool(np.sqrt(np.mean(t**2)) < CHANCE)
+
+
+FEWEST_TO_TELL = 10  # subjects
+CHANCE = 2.0  # root mean square of t values: 1 where all means are 0, far more in correlations
+
+
+def layout_of_vectors(
+    X: np.ndarray, *, strict: bool, diagonal: float | None, kind: str, n_rois: int | None = None
+) -> Layout:
     """Return the layout of vectors (n, n_features), or say why they cannot be connectomes.
 
-    Vectors that hold a constant diagonal (1 for correlations) have V(V+1)/2 entries, which is also the
-    number of edges of V + 1 ROIs: they are recognised by that constant.
+    Vectors that hold their diagonal have V(V+1)/2 entries, which is also the number of edges of V + 1 ROIs. They are
+    recognised where it is constant (1 for correlations) or holds variances (covariances, precisions). Vectors in
+    tangent space do not tell, and need ``n_rois``.
     """
+    if n_rois is not None:
+        return _layout_of(X, n_rois, diagonal, kind)
     n_features = X.shape[1]
     v = (1 + isqrt(1 + 8 * n_features)) // 2
     if diagonal is None:
@@ -162,7 +197,29 @@ def layout_of_vectors(X: np.ndarray, *, strict: bool, diagonal: float | None, ki
                 f"M = np.zeros((len(X), {smaller}, {smaller})); i, j = np.triu_indices({smaller}); "
                 "M[:, i, j] = M[:, j, i] = X."
             )
+        if holds_variances(X, smaller):
+            return Layout(n_features, smaller, default, kind, holds_diagonal=True)
+        if strict and (kind == "tangent" or (kind == "unknown" and is_centred(X))):
+            raise BadInput(
+                f"X holds vectors of {n_features} entries around 0, as in tangent space: they may be {v} ROIs without "
+                f"their diagonal (discard_diagonal=True) or {smaller} with it, set n_rois.",
+                "n_rois",
+            )
     return Layout(n_features, v, default, kind)
+
+
+def _layout_of(X: np.ndarray, n_rois: int, diagonal: float | None, kind: str) -> Layout:
+    """Return the layout of vectors of a number of ROIs, with or without their diagonal."""
+    n_features = X.shape[1]
+    default = float(diagonal) if diagonal is not None else KINDS[kind].diagonal if kind in KINDS else 1.0
+    without = n_edges(n_rois)
+    if n_features not in (without, without + n_rois):
+        raise BadInput(
+            f"n_rois is {n_rois} and X has vectors of {n_features} entries: {n_rois} ROIs have {without}, or "
+            f"{without + n_rois} with their diagonal.",
+            "n_rois",
+        )
+    return Layout(n_features, n_rois, default, kind, holds_diagonal=n_features != without)
 
 
 def edges_of_matrices(X: np.ndarray, diagonal: float | None) -> tuple[np.ndarray, float]:
@@ -227,7 +284,9 @@ def read_to_fit(
         layout = Layout(edges.shape[1], stack.shape[1], diagonal, kind)
     else:
         X, y = validate_data(estimator, X, y, **checks)
-        layout = layout_of_vectors(X, strict=estimator.strict, diagonal=estimator.diagonal, kind=kind)
+        layout = layout_of_vectors(
+            X, strict=estimator.strict, diagonal=estimator.diagonal, kind=kind, n_rois=estimator.n_rois
+        )
         edges = layout.edges(X)
         if estimator.strict and kind not in WITHOUT_BOUNDS:
             warn_of_wrong_order(edges)

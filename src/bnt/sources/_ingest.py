@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,19 @@ from bnt.cohort._together import CohortInMemory
 from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
 from bnt.sources._denoising import SIMPLE, Denoising
+from bnt.sources._joining import join_tables
+from bnt.sources._quality import COLUMNS
 from bnt.sources._readers import Found, find_scans
+from bnt.sources._runs import Run, combine_runs, combined_columns, combined_quality, group_scans
 from bnt.sources._scan import (
     SYMMETRY_TOLERANCE,
-    Run,
+    Content,
     SameRegions,
     Scan,
     check_matrix,
     check_series,
-    combine_runs,
-    group_scans,
+    refuse_transposed,
 )
-from bnt.sources._text_tables import People, find_participants, read_participants
 
 MIN_VOLUMES = 20
 
@@ -47,6 +48,7 @@ class Rules:
     drop_short: bool = False
     allow_asymmetric: bool = False
     duplicates: str = "group"
+    transpose: bool = False
 
 
 def import_cohort(
@@ -67,11 +69,13 @@ def import_cohort(
     rois: str | Path | None = None,
     id_column: str = "participant_id",
     site_column: str | None = None,
-    group_column: str | None = None,
+    family: str | None = None,
+    keep_case: bool = False,
     min_volumes: int = MIN_VOLUMES,
     drop_short: bool = False,
     drop_unlisted: bool = False,
     allow_asymmetric: bool = False,
+    transpose: bool = False,
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Cohort:
@@ -100,9 +104,10 @@ def import_cohort(
         Processes that read images; 0 is one per core.
     data_dir : path, optional
         Where nilearn keeps the atlases it fetches.
-    runs : {"average", "first", "separate", "concatenate"}
+    runs : {"average", "first", "separate", "sessions", "concatenate"}
         Several sessions or runs of a participant: the mean of their connectomes (through Fisher's z), the first, one
-        row per run, or one connectome of the joined series.
+        row per run, one row per session (the mean of its runs), or one connectome of the joined series. With several
+        rows per participant, results are still counted and tested by participants.
     content : {"auto", "series", "matrix"}
         What the files hold. ``auto`` takes a square symmetric array for a matrix, and the series where derivatives
         have both.
@@ -112,13 +117,19 @@ def import_cohort(
         The array to take from ``.npz`` and ``.mat`` files.
     rois : path, optional
         A table with ``label, x, y, z, network``, in the order of the scans or with their labels.
-    id_column, site_column, group_column : str
+    id_column, site_column, family : str
         Columns of the participants table: the names that the scans have, the sites (found where the column is called
-        ``site`` or ``SITE_ID``), and who must stay together in splits, such as a family.
+        ``site`` or ``SITE_ID``), and the families, who stay together in splits (found where it is called
+        ``family_id`` or the like).
+    keep_case : bool
+        Keep ``MDD`` and ``mdd`` apart; by default words that differ in case or spaces only are one, and that is said.
     min_volumes : int
         A run with fewer volumes is refused, or left out with ``drop_short``.
     allow_asymmetric : bool
         Average the halves of matrices that are not symmetric, and list them in the cohort's findings.
+    transpose : bool
+        Series have ROIs in rows and volumes in columns. Without it such series are refused where no names of ROIs are
+        given and time is seen to run along the columns; ``content="series"`` leaves that check out.
     dtype : {"float32", "float16"}
     overwrite : bool
         Replace a cohort that is at ``out``.
@@ -157,9 +168,17 @@ def import_cohort(
         )
         for word in ((atlas,) if isinstance(atlas, str) else tuple(atlas or ()) or (None,))
     ]
-    people = _people(source, founds[0], participants, id_column, site_column, group_column)
-    first = with_participants(founds[0], people, source.name, drop_unlisted)
-    rules = Rules(runs, min_volumes, drop_short, allow_asymmetric)
+    first = join_tables(
+        founds[0],
+        source,
+        participants,
+        drop_unlisted=drop_unlisted,
+        id_column=id_column,
+        site_column=site_column,
+        family=family,
+        keep_case=keep_case,
+    )
+    rules = Rules(runs, min_volumes, drop_short, allow_asymmetric, transpose=transpose)
     from bnt.sources._several import ingest_atlases, same_people
 
     founds = [first, *(same_people(other, first) for other in founds[1:])]
@@ -224,78 +243,9 @@ def read_cohort(
         participants=participants,
         denoising=denoising,
     )
-    people = _people(source, found, participants, id_column, site_column, None)
-    found = with_participants(found, people, source.name)
-    return ingest(found, Rules(runs or "average", min_volumes), source.name)
-
-
-def _people(
-    source: Path,
-    found: Found,
-    given: str | Path | None,
-    id_column: str,
-    site_column: str | None,
-    group_column: str | None,
-) -> People | None:
-    """Read the participants table: the one given, or the one above derivatives or in a plain folder."""
-    file = Path(given) if given is not None else None
-    if file is None and source.is_dir():
-        inside = [source / f"participants.{e}" for e in ("tsv", "csv")]
-        derived = found.source["reader"] in ("fmriprep", "xcpd", "cpac", "cifti")
-        file = find_participants(source) if derived else next((f for f in inside if f.is_file()), None)
-    if file is None:
-        return None
-    return read_participants(file, id_column=id_column, site_column=site_column, group_column=group_column)
-
-
-def with_participants(found: Found, people: People | None, name: str, drop_unlisted: bool = False) -> Found:
-    """Return the scans with their rows of the participants table as columns.
-
-    Nameless scans are named by the table's order; scans that the table does not list are refused or dropped.
-    """
-    scans = _named(found.scans, people, name)
-    if people is None:
-        if not scans[0].columns:
-            say(f"{name}: no participants table was found, so there are no sites and no labels.")
-        return replace(found, scans=scans, source=found.source | {"participants": ""})
-    ids = list(dict.fromkeys(scan.participant for scan in scans))
-    rows = dict(zip(ids, people.rows_of(ids)))
-    unlisted = [one for one in ids if rows[one] is None]
-    if unlisted and (not drop_unlisted or len(unlisted) == len(ids)):
-        first = next(scan for scan in scans if scan.participant == unlisted[0])
-        parameter = "id_column" if len(unlisted) == len(ids) else "drop_unlisted"
-        raise BadInput(
-            f"{first} is not in {people.file} (nor are {len(unlisted) - 1} others of {len(ids)}): "
-            f"add a row, or {'name another id_column' if parameter == 'id_column' else 'use drop_unlisted'}.",
-            parameter,
-        )
-    without_scan = len(people.table) - len(ids) + len(unlisted)
-    for count, what in ((without_scan, "rows have no scan"), (len(unlisted), "scans have no row and are left out")):
-        if count:
-            say(f"{people.file.name}: {count} {what}.")
-    notes = {"participants": str(people.file), "rows_without_scan": without_scan, "scans_without_row": len(unlisted)}
-    listed = [
-        replace(scan, columns={**scan.columns, **people.table.iloc[row]})
-        for scan in scans
-        if (row := rows[scan.participant]) is not None
-    ]
-    return replace(found, scans=listed, source=found.source | notes)
-
-
-def _named(scans: list[Scan], people: People | None, name: str) -> list[Scan]:
-    """Return the scans, nameless ones named by the order of the table, or numbered."""
-    if all(scan.participant for scan in scans):
-        return scans
-    names = [f"scan-{i:04d}" for i in range(1, len(scans) + 1)]
-    if people is not None:
-        if len(people.table) != len(scans):
-            raise BadInput(
-                f"{scans[0].file} holds {len(scans)} scans without ids and {people.file} lists {len(people.table)} "
-                "participants: give one row per scan, in the same order."
-            )
-        say(f"{name}: its scans have no names, so they are taken in the order of {people.file.name}.")
-        names = people.table["participant_id"].tolist()
-    return [replace(scan, participant=one) for scan, one in zip(scans, names)]
+    found = join_tables(found, source, participants, id_column=id_column, site_column=site_column)
+    transpose = before is not None and bool(before.source.get("transpose"))
+    return ingest(found, Rules(runs or "average", min_volumes, transpose=transpose), source.name)
 
 
 def ingest(
@@ -325,16 +275,19 @@ def ingest(
         raise BadInput(f"dtype is {dtype!r}: choose one of {', '.join(DTYPES)}.", "dtype")
     groups = group_scans(found.scans, rules.runs)
     if len(found.scans) > len(groups) and rules.runs != "first":
-        done = {"average": "averaged", "concatenate": "joined"}[rules.runs]
-        say(f"{name}: {len(found.scans)} scans of {len(groups)} participants; the scans of a participant are {done}.")
+        done = "joined" if rules.runs == "concatenate" else "averaged"
+        one = "session" if rules.runs == "sessions" else "participant"
+        say(f"{name}: {len(found.scans)} scans of {len(groups)} {one}s; the scans of a {one} are {done}.")
     kind, regions = kind_of(found.kind), SameRegions()
+    unsure = found.source.get("content") == "auto" and found.source["reader"] in ("files", "cpac")
     rows: list[dict[str, Any]] = []
     findings: list[dict[str, Any]] = []
+    differ: set[str] = set()  # columns whose values the scans of one row do not share
     first_with: dict[str, str] = {}  # digest of a scan -> the participant who had it first
     with ExitStack() as stack:
         writer: CohortWriter | CohortInMemory | None = None
         for participant, scans in track(groups.items(), f"Reading {name}", len(groups)):
-            runs = _read_runs(scans, regions, kind, findings, rules)
+            runs = _read_runs(scans, regions, kind, findings, rules, unsure=unsure)
             if not runs:
                 continue
             person = combine_runs(runs, rules.runs, kind)
@@ -349,15 +302,24 @@ def ingest(
                 writer = new_writer(regions.n_rois, out, dtype, overwrite)
                 stack.enter_context(writer)
             writer.append(edges, None if person.series is None else [person.series])
+            used = [run.scan for run in runs]
+            columns, differing = combined_columns(used)
+            differ.update(differing)
             own = {"participant_id": participant, "n_missing_rois": person.n_missing}
-            rows.append({**scans[0].columns, **own, "person": scans[0].participant, "twin": twin})
+            rows.append({**columns, **combined_quality(used), **own, "person": scans[0].participant, "twin": twin})
         if writer is None:
             raise BadInput(
                 f"{name} has no scan of min_volumes={rules.min_volumes} or more volumes: lower min_volumes.",
                 "min_volumes",
             )
+        if emptied := sorted(differ - {*COLUMNS}):
+            say(
+                f"{name}: {', '.join(emptied)} differ between scans that were put together, and are left empty there: "
+                "runs separate or sessions (--runs) keeps the sessions apart."
+            )
         short = sum(f["check"] == "too short" for f in findings)
-        facts = {"runs": rules.runs, "n_scans": len(found.scans), "scans_too_short": short}
+        facts: dict[str, Any] = {"transpose": True} if rules.transpose else {}
+        facts |= {"runs": rules.runs, "n_scans": len(found.scans), "scans_too_short": short}
         writer.finish(
             _table(rows),
             found.rois(regions.labels, regions.n_rois),
@@ -382,12 +344,21 @@ def finished(writer: CohortWriter | CohortInMemory) -> Cohort:
 
 
 def _read_runs(
-    scans: Sequence[Scan], regions: SameRegions, kind: Kind, findings: list[dict[str, Any]], rules: Rules
+    scans: Sequence[Scan],
+    regions: SameRegions,
+    kind: Kind,
+    findings: list[dict[str, Any]],
+    rules: Rules,
+    unsure: bool,
 ) -> list[Run]:
-    """Read and check the runs of one row; short ones may be left out."""
+    """Read and check the runs of one row; short ones may be left out, ``unsure`` looks for transposed series."""
     checked = []
     for scan in scans:
         content = scan.read()
+        if content.series is not None and content.matrix is None and rules.transpose:
+            content = Content(series=content.series.T)
+        elif content.series is not None and content.matrix is None and unsure and not content.labels:
+            refuse_transposed(scan, content.series)
         regions.check(scan, content)
         series, edges = None, None
         if content.series is not None:
@@ -405,7 +376,10 @@ def _read_runs(
 
 
 def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return the participants table; runs of one person and identical scans share a family."""
+    """Return the participants table; runs of one person and identical scans share a family.
+
+    With several rows for one person, ``person`` names who it is.
+    """
     table = pd.DataFrame(rows)
     person, twin = table.pop("person"), table.pop("twin")
     given = table.get("family", person)
@@ -421,4 +395,4 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
             "they share a family."
         )
     table["family"] = family
-    return table
+    return table.assign(person=person) if (person != table["participant_id"]).any() else table

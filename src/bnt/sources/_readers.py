@@ -30,8 +30,10 @@ from bnt.sources._atlas import is_atlas
 from bnt.sources._authors import LEVELS, find_authors, is_object_array
 from bnt.sources._extract import Denoising, Extraction, is_bold
 from bnt.sources._names import Name, list_files, one_atlas, one_variant, parsing
+from bnt.sources._people import read_frame
+from bnt.sources._roi_tables import xcpd_networks
 from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
-from bnt.sources._text_tables import check_names, read_frame, read_square, read_table
+from bnt.sources._text_tables import check_names, read_square, read_table
 
 FORMATS = ("auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors")
 TEXT = ("1d", "tsv", "csv", "txt", "1d.gz", "tsv.gz", "csv.gz")
@@ -291,21 +293,6 @@ def roi_table(
     if sorted(table["label"].astype(str)) != sorted(labels) or not table["label"].is_unique:
         raise BadInput(f"{file} has other labels than the scans (theirs begin with {labels[0]!r}): give their atlas.")
     return table.set_index("label").loc[list(labels)].reset_index()
-
-
-def xcpd_networks(source: Path, atlas: str) -> dict[str, str]:
-    """Return the network of each parcel from ``atlases/atlas-<atlas>/atlas-<atlas>_dseg.tsv``, where it is there."""
-    found = sorted(source.glob(f"atlases/atlas-{atlas}/*_dseg.tsv")) if source.is_dir() and atlas else []
-    if not found:
-        return {}
-    try:
-        table = pd.read_csv(found[0], sep="\t", dtype=str, na_values=["n/a"])
-    except (OSError, ValueError):  # the names in the scans' own headers are enough
-        return {}
-    networks = [c for c in table.columns if c.startswith("network")]
-    if "label" not in table or not networks or not table["label"].is_unique:
-        return {}
-    return dict(table[["label", networks[0]]].dropna().itertuples(index=False, name=None))
 
 
 # -- plain files ---------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.sources._text_tables import read_frame, read_text
+from bnt.sources._people import read_frame
+from bnt.sources._text_tables import read_text
 
 TABLES = (".tsv", ".csv", ".txt", ".lut", ".ctab")
 NUMBER_COLUMNS = ("index", "roi", "id", "roi_id", "value", "number", "label", "component")
@@ -129,3 +130,36 @@ def described(rois: pd.DataFrame, table: pd.DataFrame | None, file: Path) -> pd.
             "atlas",
         )
     return rois.join(table, on="roi")
+
+
+ATLAS_TABLES = (
+    "sourcedata/atlases/tpl-*/tpl-*_atlas-{0}_*dseg.tsv",  # XCP-D 26
+    "sourcedata/atlases/tpl-*/tpl-*_atlas-{0}_dseg.tsv",
+    "atlases/tpl-*/tpl-*_atlas-{0}_*dseg.tsv",
+    "atlases/atlas-{0}/*_dseg.tsv",  # XCP-D 0.6 to 0.14
+)
+LABEL_COLUMNS = ("label", "cifti_label", "name")
+
+
+def xcpd_networks(source: Path, atlas: str) -> dict[str, str]:
+    """Return the network of each parcel from the table of the atlas beside the data, where it is there.
+
+    4S atlases leave the network of parcels outside the cortex empty: theirs is the atlas they come from.
+    """
+    patterns = [pattern.format(atlas) for pattern in ATLAS_TABLES] if source.is_dir() and atlas else []
+    found = [file for pattern in patterns for file in sorted(source.glob(pattern))]
+    if not found:
+        return {}
+    try:
+        table = pd.read_csv(found[0], sep="\t", dtype=str, na_values=["n/a"])
+    except (OSError, ValueError):  # the names in the scans' own headers are enough
+        return {}
+    column = network_column(list(table.columns))
+    if column is None:
+        return {}
+    networks = table[column].fillna(table["atlas_name"]) if "atlas_name" in table else table[column]
+    known: dict[str, str] = {}
+    for name in reversed(LABEL_COLUMNS):
+        if name in table and table[name].is_unique:
+            known |= {label: network for label, network in zip(table[name], networks) if pd.notna(network)}
+    return known

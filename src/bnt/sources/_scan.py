@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bnt.cohort import flat
-from bnt.connectivity import Kind, connectomes
+from bnt.connectivity import Kind
 from bnt.connectivity._estimate import rois_without_signal
 from bnt.errors import BadInput
 
@@ -20,7 +21,6 @@ SYMMETRY_TOLERANCE = 1e-4
 """Rounding of printed numbers makes a matrix this much asymmetric; it is averaged away."""
 RANGE_TOLERANCE = 1e-4
 SPARSE = 0.1  # share of zeros that no correlation matrix has
-RUNS = ("average", "first", "separate", "concatenate")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Scan:
     load: Callable[[], Content]
     run: str = ""
     columns: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        """The session without ``ses-``, or nothing."""
+        found = re.search(r"(?:^|_)ses-([A-Za-z0-9]+)", self.run)
+        return found.group(1) if found else ""
 
     def read(self) -> Content:
         """Return the content."""
@@ -168,6 +174,38 @@ def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.n
     _refuse_nothing(scan, missing)
     values[:, missing] = 0.0
     return values, missing
+
+
+FEWEST_TO_TELL = 20  # volumes and ROIs: with fewer, autocorrelations are chance
+TIME = 0.4  # smallest lag-1 autocorrelation that is taken for time
+LEAD = 0.3  # by how much it must exceed that of the other axis
+
+
+def looks_transposed(series: np.ndarray) -> bool:
+    """Tell whether time runs along the columns: neighbours there are alike, and those along the rows are not.
+
+    Row and column means are removed first, since ROIs differ in level and volumes in global signal.
+    """
+    values = np.nan_to_num(np.asarray(series, dtype=np.float64))
+    if min(values.shape) < FEWEST_TO_TELL:
+        return False
+    values = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+    total = np.square(values).sum()
+    if not total > 0:
+        return False
+    down = (values[1:] * values[:-1]).sum() / total
+    across = (values[:, 1:] * values[:, :-1]).sum() / total
+    return bool(across > TIME and across > down + LEAD)
+
+
+def refuse_transposed(scan: Scan, series: np.ndarray) -> None:
+    """Refuse series whose ROIs are in the rows, where no names of ROIs tell that they are not."""
+    if looks_transposed(series):
+        raise BadInput(
+            f"{scan} has {series.shape[0]} rows and {series.shape[1]} columns, and time seems to run along the "
+            "columns, where ROIs belong: use transpose, or content series if the columns are ROIs.",
+            "transpose",
+        )
 
 
 def check_matrix(
@@ -281,98 +319,3 @@ class SameRegions:
                 f"{scan} has {labels[i]!r} as ROI {i + 1}, {self.first} has {self.labels[i]!r}: "
                 "give scans of one atlas in one order."
             )
-
-
-# -- from runs to a row ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run after its checks: its edges where the file is a matrix, its series where it has one."""
-
-    scan: Scan
-    missing: np.ndarray  # (V,) bool
-    edges: np.ndarray | None = None  # (V(V-1)/2,)
-    series: np.ndarray | None = None  # (T, V)
-
-
-@dataclass(frozen=True)
-class Person:
-    """What enters the cohort as one row."""
-
-    edges: np.ndarray
-    series: np.ndarray | None
-    n_missing: int
-
-
-def group_scans(scans: Sequence[Scan], runs: str) -> dict[str, list[Scan]]:
-    """Return the scans of each row of the cohort, by its participant id.
-
-    ``separate`` gives each run a row of its own, named ``sub-01_ses-1_run-2``.
-    """
-    if runs not in RUNS:
-        raise BadInput(f"runs is {runs!r}: choose one of {', '.join(RUNS)}.", "runs")
-    groups: dict[str, list[Scan]] = {}
-    for scan in scans:
-        name = f"{scan.participant}_{scan.run}" if runs == "separate" and scan.run else scan.participant
-        groups.setdefault(name, []).append(scan)
-    repeated = next((name for name, of in groups.items() if len({s.run for s in of}) < len(of)), None)
-    if repeated is not None:
-        raise BadInput(f"{groups[repeated][0].file} names participant {repeated!r} twice: give each scan its own id.")
-    return {name: of[:1] for name, of in groups.items()} if runs == "first" else groups
-
-
-def combine_runs(runs: Sequence[Run], mode: str, kind: Kind) -> Person:
-    """Return one row from the runs of one participant.
-
-    ``average`` takes the mean of the runs' connectomes over those runs that have both ROIs, through
-    Fisher's z where they are correlations. ``concatenate`` computes one connectome from the joined
-    series. The series kept are the joined ones in both cases (see :func:`join_series`).
-    """
-    if len(runs) == 1:
-        run = runs[0]
-        return Person(_edges(run, kind), run.series, int(run.missing.sum()))
-    series = join_series(runs)
-    if mode == "concatenate":
-        if series is None or runs[0].edges is not None:
-            raise BadInput(
-                f"{runs[0].scan} is a matrix, which cannot be joined to another: use runs='average'.", "runs"
-            )
-        missing = np.any([run.missing for run in runs], axis=0)
-        return Person(connectomes([series], kind.name)[0], series, int(missing.sum()))
-    edges = np.stack([_edges(run, kind) for run in runs]).astype(np.float64)  # (runs, E)
-    there = np.stack([flat(~(run.missing[:, None] | run.missing[None, :])) for run in runs])
-    if not kind.fisher:
-        edges = np.arctanh(np.clip(edges, -1 + 1e-7, 1 - 1e-7))
-    mean = np.where(there, edges, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
-    mean = mean if kind.fisher else np.tanh(mean)
-    n_missing = int(np.all([run.missing for run in runs], axis=0).sum())
-    return Person(mean.astype(np.float32), series, n_missing)
-
-
-def _edges(run: Run, kind: Kind) -> np.ndarray:
-    if run.edges is not None:
-        return run.edges
-    if run.series is None:
-        raise BadInput(f"{run.scan} holds no numbers: leave it out.")
-    with named(run.scan):
-        return connectomes([run.series], kind.name)[0]
-
-
-def join_series(runs: Sequence[Run]) -> np.ndarray | None:
-    """Return the series of the runs end to end, or None where one has none.
-
-    Runs differ in level and scale, which would pass for correlation. Each later run is therefore moved and
-    scaled, ROI by ROI, to the mean and standard deviation of the first. An ROI missing in one run is 0 in all.
-    """
-    parts = [run.series for run in runs if run.series is not None]
-    if len(parts) < len(runs):
-        return None
-    mean, spread = parts[0].mean(axis=0), parts[0].std(axis=0)
-    joined = [parts[0]]
-    for part in parts[1:]:
-        own = part.std(axis=0)
-        joined.append((part - part.mean(axis=0)) / np.where(own > 0, own, 1) * spread + mean)
-    out = np.concatenate(joined).astype(np.float32)
-    out[:, np.any([run.missing for run in runs], axis=0)] = 0.0
-    return out

@@ -79,11 +79,14 @@ def _rois_of(atlas: Atlas, given: str | Path | None, labels: tuple[str, ...], n_
 
 def same_people(found: Found, first: Found) -> Found:
     """Return the scans of another atlas with the columns that the first atlas' scans have been given."""
-    columns = {scan.participant: scan.columns for scan in first.scans}
+    columns = {(scan.participant, scan.run): scan.columns for scan in first.scans}
+    people = {scan.participant: scan.columns for scan in reversed(first.scans)}
     kept = [
-        replace(s, columns={**s.columns, **columns[s.participant]}) for s in found.scans if s.participant in columns
+        replace(s, columns={**s.columns, **columns.get((s.participant, s.run), people[s.participant])})
+        for s in found.scans
+        if s.participant in people
     ]
-    lacking = set(columns) - {scan.participant for scan in kept}
+    lacking = set(people) - {scan.participant for scan in kept}
     if lacking:
         raise BadInput(
             f"{sorted(lacking)[0]} has a scan of atlas {first.atlas} and none of {found.atlas}: atlases of one cohort "

@@ -1,0 +1,154 @@
+"""Motion and coverage from the files that pipelines write beside the series: columns of the participants table.
+
+========================== ================================================================== =====================
+pipeline                   file                                                               what is read
+========================== ================================================================== =====================
+XCP-D (0.1 to 26.x)        ``*_desc-linc_qc.tsv`` or ``.csv`` (before: ``*_qc.csv``)          mean_fd, retained volumes
+XCP-D                      ``*_motion.tsv``, ``*_desc-filtered_motion.tsv``                   framewise_displacement
+XCP-D                      ``*_outliers.tsv``                                                 1 for censored volumes
+XCP-D                      ``*_stat-coverage_bold.tsv``, before ``*_coverage.tsv``            share of each parcel
+fMRIPrep                   ``*_desc-confounds_timeseries.tsv``, ``*_regressors.tsv``          framewise_displacement
+C-PAC                      ``*_desc-summary_motion.tsv``, ``*power_params*``                  mean FD (Power)
+C-PAC                      ``*_framewise-displacement-power.1D`` and the like, ``*_motion.tsv`` FD of every volume
+========================== ================================================================== =====================
+
+``mean_fd`` is the mean framewise displacement (Power) over all volumes, ``n_retained`` how many were not censored,
+``coverage`` the mean over parcels of the share of a parcel that the scan covers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bnt._progress import say
+from bnt.sources._names import RUN_KEYS, Name, list_files, parsing
+from bnt.sources._scan import Scan
+
+COLUMNS = ("mean_fd", "n_retained", "coverage")
+_FD = re.compile(r"framewise_?displacement(_?power)?|fd(_power)?|meanfd(_power)?|mean_fd", re.IGNORECASE)
+
+
+def _numbers(file: Path) -> pd.DataFrame:
+    """Read a table of quality measures; a file without a header has one column of framewise displacement."""
+    with parsing(file, "a table of motion or quality"):
+        separator = "," if file.suffix == ".csv" else r"\s+" if ".1D" in file.name or file.suffix == ".txt" else "\t"
+        text = file.read_text(encoding="utf-8-sig").strip()
+        first = re.split(r"[,\s]+", text.partition("\n")[0].lstrip("#").strip())[0]
+        bare_numbers = bool(re.fullmatch(r"[+-]?\d*\.?\d+([eE][+-]?\d+)?|nan", first))
+        return pd.read_csv(
+            file,
+            sep="," if separator != "," and "," in text and "\t" not in text else separator,
+            header=None if bare_numbers else 0,
+            na_values=["n/a"],
+            engine="python",
+        )
+
+
+def _displacement(table: pd.DataFrame) -> pd.Series | None:
+    """Return the framewise displacement of Power of every row, unfiltered where both are there; of Jenkinson else."""
+    if len(table.columns) == 1 and not isinstance(table.columns[0], str):
+        return pd.to_numeric(table.iloc[:, 0], errors="coerce")
+    names = {re.sub(r"[^a-z_]+", "_", str(c).strip().lower()).strip("_"): c for c in table.columns}
+    for known in names:
+        if _FD.fullmatch(known):
+            return pd.to_numeric(table[names[known]], errors="coerce")
+    other = next((c for n, c in names.items() if "jenkinson" in n and ("displacement" in n or "fd" in n)), None)
+    return None if other is None else pd.to_numeric(table[other], errors="coerce")
+
+
+def _of_summary(file: Path) -> dict[str, Any]:
+    """Return what one row of quality measures says: XCP-D's ``qc`` files, C-PAC's summaries."""
+    table = _numbers(file)
+    found: dict[str, Any] = {}
+    for column, value in table.iloc[0].items():
+        name = str(column).strip().lower()
+        if re.fullmatch(r"mean_?fd(_power)?", name):
+            found["mean_fd"] = float(value)
+        elif name == "num_retained_volumes":
+            found["n_retained"] = int(value)
+    return found
+
+
+def _of_volumes(file: Path) -> dict[str, Any]:
+    """Return the mean of a file with one row of motion per volume; the first volume's is missing or 0."""
+    displacement = _displacement(_numbers(file))
+    if displacement is None or not displacement.notna().any():
+        return {}
+    return {"mean_fd": float(np.nanmean(displacement))}
+
+
+def _of_outliers(file: Path) -> dict[str, Any]:
+    """Return how many volumes XCP-D kept: zeros of its ``outliers`` files."""
+    table = _numbers(file)
+    column = next((c for c in table if str(c).startswith("framewise_displacement")), None)
+    return {} if column is None else {"n_retained": int((table[column] == 0).sum())}
+
+
+def _of_coverage(file: Path) -> dict[str, Any]:
+    """Return the mean coverage of the parcels, given in one row or in one column."""
+    table = _numbers(file)
+    values = table.select_dtypes("number").to_numpy(dtype=float)
+    values = values[np.isfinite(values)]
+    return {"coverage": float(values.mean())} if values.size and values.min() >= 0 and values.max() <= 1 else {}
+
+
+def _reader(name: Name) -> tuple[int, Callable[[Path], dict[str, Any]]] | None:
+    """Return how to read a file, and its rank: where two give the same measure, the lower rank is taken."""
+    lower, suffix = name.file.name.lower(), name.suffix.lower()
+    if name.extension not in ("tsv", "csv", "1D", "txt"):
+        return None
+    if suffix == "qc" or "power_params" in lower or "power-params" in lower or "powerparams" in lower:
+        return 0, _of_summary
+    if suffix == "motion":
+        return (0, _of_summary) if name.entities.get("desc") == "summary" else (1, _of_volumes)
+    if suffix == "outliers":
+        return 0, _of_outliers
+    if suffix == "coverage" or (suffix == "bold" and name.entities.get("stat") == "coverage"):
+        return 0, _of_coverage
+    displaced = re.search(r"framewise[-_]?displacement", lower)
+    if displaced or (suffix in ("timeseries", "regressors") and name.entities.get("desc") == "confounds"):
+        return (2, _of_volumes) if "jenkinson" in lower else (1, _of_volumes)
+    return None
+
+
+def _key(name: Name) -> tuple[str, ...]:
+    return (name.participant, name.entities.get("task", ""), *(name.entities.get(k, "") for k in RUN_KEYS))
+
+
+def find_quality(scans: Sequence[Scan], source: Path) -> list[Scan]:
+    """Return the scans with motion and coverage as columns, where files beside them tell.
+
+    A column of that name in the participants table is kept, and what the files say is left out; that is said.
+    """
+    files: dict[tuple[str, ...], list[tuple[int, Name, Callable[[Path], dict[str, Any]]]]] = defaultdict(list)
+    for name in list_files(source):
+        found = _reader(name)
+        if found is not None:
+            files[_key(name)].append((found[0], name, found[1]))
+    out, counts = [], dict.fromkeys(COLUMNS, 0)
+    taken = {c for c in COLUMNS if any(c in scan.columns for scan in scans)}
+    for scan in scans:
+        name = Name(scan.file, source)
+        quality: dict[str, Any] = {}
+        for _, other, read in sorted(files.get(_key(name), []), key=lambda one: (one[0], str(one[1].file))):
+            if other.atlas and name.atlas and other.atlas != name.atlas:
+                continue
+            quality = {**read(other.file), **quality}
+        quality = {c: quality[c] for c in COLUMNS if c in quality and c not in taken}
+        for column in quality:
+            counts[column] += 1
+        out.append(replace(scan, columns={**scan.columns, **quality}))
+    if any(counts.values()):
+        listed = ", ".join(f"{c} of {n} scans" for c, n in counts.items() if n)
+        say(f"{source.name}: read {listed} from the files of the pipeline.")
+    if taken and files:
+        say(f"{source.name}: {', '.join(sorted(taken))} of the participants table is kept, the pipeline's is not read.")
+    return out
