@@ -231,7 +231,7 @@ def layout(report: Inspection) -> list[str]:
     series = "with time series" if report.has_series else "no time series"
     lines = [
         f"{report.path}: {report.source}",
-        f"  {report.n_subjects:,} subjects, {_sites(report)}, {report.n_rois} ROIs{networks} ({report.atlas})",
+        f"  {_subjects(report)}, {_sites(report)}, {report.n_rois} ROIs{networks} ({report.atlas})",
         f"  connectomes: {report.kind}, diagonal {report.diagonal:g}, {report.dtype}; {series}",
     ]
     if report.volumes is not None:
@@ -251,6 +251,12 @@ def layout(report: Inspection) -> list[str]:
         ranked = sorted(report.missing.items(), key=lambda item: item[1])
         lines += ["", "Missing values: " + ", ".join(f"{name} {n}" for name, n in ranked)]
     return lines
+
+
+def _subjects(report: Inspection) -> str:
+    if report.n_people < report.n_subjects:
+        return f"{report.n_subjects:,} scans of {report.n_people:,} people (results count people)"
+    return f"{report.n_subjects:,} subjects"
 
 
 def _sites(report: Inspection) -> str:

@@ -130,6 +130,7 @@ class Inspection:
     diagonal: float
     dtype: str
     n_subjects: int
+    n_people: int  # fewer than subjects where people have several rows
     n_rois: int
     n_networks: int
     has_series: bool
@@ -178,6 +179,7 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
         diagonal=cohort.diagonal,
         dtype=str(cohort.connectomes.dtype) if len(cohort) == len(cohort._table) else "float32",
         n_subjects=len(cohort),
+        n_people=len(set(people_of(table))),
         n_rois=cohort.n_rois,
         n_networks=cohort.rois["network"].replace("", np.nan).nunique(),
         has_series=cohort.timeseries is not None,
@@ -264,6 +266,20 @@ def _label_of(cohort: Cohort, label: str | None) -> str | None:
     columns = [c for c in table.columns if c not in (*REQUIRED, *COUNTS)]
     candidates = [c for c in columns if 2 <= table[c].nunique() <= 10 and _score(table[c]) is None]
     return "diagnosis" if "diagnosis" in candidates else next(iter(candidates), None)
+
+
+def people_of(participants: pd.DataFrame) -> np.ndarray:
+    """Return whose scan each row is: several rows may be scans of one person.
+
+    An import says it in ``person``. Cohorts of bnt 0.1 and 0.2 have no such column: there a row named after its
+    family, ``sub-01_ses-1`` of ``sub-01``, is a scan of that person.
+    """
+    ids = participants["participant_id"].astype(str)
+    if "person" in participants:
+        return participants["person"].astype("string").fillna(ids).astype(str).to_numpy(dtype=object)
+    family = participants["family"].astype(str) if "family" in participants else ids
+    named = [one.startswith(f"{other}_") for one, other in zip(ids, family)]
+    return np.where(named, family, ids).astype(object)
 
 
 def as_code(value: Any) -> str:

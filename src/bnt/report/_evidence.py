@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import load_cohort
+from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.cohort._together import root_of
 from bnt.errors import BadInput
@@ -46,6 +47,12 @@ class CohortFacts:
     def described(self, path: str) -> str:
         """Return the cohort's name and path."""
         return " · ".join(str(x) for x in (self.facts.get("source", {}).get("name", ""), path) if x)
+
+    def people(self) -> str:
+        """Return of how many people the rows are scans, where people have several."""
+        if self.participants is None or (n := len(set(people_of(self.participants)))) == len(self.participants):
+            return ""
+        return f" scans of {n:,} people; counts, intervals and tests are of people"
 
     def connectomes(self, n_rois: int, kind: str) -> str:
         """Return the number of ROIs, the atlas where it is known, and the kind of connectivity."""

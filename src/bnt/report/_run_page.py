@@ -20,7 +20,7 @@ from bnt.splits import read_splits
 from bnt.splits._split import SplitName
 from bnt.studies._results import run_table, score_name
 from bnt.training._config import RunConfig
-from bnt.training._trained import RunResult, load_result
+from bnt.training._trained import RunResult, load_result, of_people
 
 
 def run_page(folder: Path) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def test_charts(result: RunResult) -> dict[str, Chart | None]:
     """Return the charts of the test part: of two classes, or of a score."""
     config = result.config
     made: dict[str, Chart | None] = dict.fromkeys(("roc", "calibration", "sites", "scores"))
-    test = result.predictions[result.predictions["part"] == "test"]
+    test = of_people(result.predictions[result.predictions["part"] == "test"])
     binary = evidence.binary_columns(test)
     if binary is not None and 0 < binary[0].sum() < len(binary[0]):
         curve = pd.DataFrame({"positive": binary[0].astype(int), "probability": binary[1]})

@@ -160,7 +160,7 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
     splits, seeds = counted(len(study["splits"]), "split"), counted(len(study["seeds"]), "seed")
     return [
         ("Cohort", cohort.described(study["cohort"])),
-        ("Subjects", f"{study['n_subjects']:,}"),
+        ("Subjects", f"{study['n_subjects']:,}" + cohort.people()),
         ("Connectomes", cohort.connectomes(study["n_rois"], study["kind"])),
         *([("Other atlases", other)] if (other := cohort.other_atlases()) else []),
         ("Protocol", f"{study['protocol']}: {splits}, {seeds}"),

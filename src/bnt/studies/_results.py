@@ -20,6 +20,7 @@ from bnt.studies._statistics import (
     summarise,
 )
 from bnt.studies._wording import p_value
+from bnt.training._trained import of_people
 
 METRICS = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
 SCORES = ("r", "mse", "mae", "r2", "spearman")
@@ -59,7 +60,7 @@ def run_table(folder: str | Path) -> pd.DataFrame:
 
     folder, study, rows = Path(folder), read_study(folder), []
     for variant in study["variants"]:
-        for split, sizes in zip(study["splits"], study["split_sizes"]):
+        for split in study["splits"]:
             for seed in study["seeds"]:
                 run = folder / "runs" / folder_name(variant["name"], split, seed)
                 if not (run / "DONE").is_file():
@@ -78,9 +79,7 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                         "seed": seed,
                         **test,
                         "chosen_epoch": max(report["epochs"], default=0),
-                        "n_train": sizes[0],
-                        "n_val": sizes[1],
-                        "n_test": sizes[2],
+                        **dict(zip(("n_train", "n_val", "n_test"), report["n"].values())),  # people, not scans
                         "n_parameters": report["n_parameters"],
                         "recipe": variant["recipe_name"],
                         **{name: variant["recipe"][name] for name in RECIPE},
@@ -161,13 +160,13 @@ def shared_runs(runs: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
 
 
 def pooled_predictions(folder: str | Path, runs: pd.DataFrame, variant: str) -> pd.DataFrame:
-    """Return one row per subject: its test predictions averaged over the splits and seeds that tested it."""
+    """Return one row per person: test predictions averaged over scans, and over splits and seeds that tested them."""
     parts = []
     for name in runs.loc[runs["variant"] == variant, "run"]:
         table = pd.read_csv(
-            Path(folder) / "runs" / name / "predictions.csv", dtype={"participant_id": str, "site": str}
+            Path(folder) / "runs" / name / "predictions.csv", dtype={"participant_id": str, "site": str, "person": str}
         )
-        parts.append(table[table["part"] == "test"])
+        parts.append(of_people(table[table["part"] == "test"]))
     table = pd.concat(parts)
     columns = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
     grouped = table.groupby("participant_id")

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from bnt import __version__
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
+from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._own import remember
@@ -29,7 +30,7 @@ from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import EpochWatcher, make_learner
 from bnt.training._task import Task
-from bnt.training._trained import RunResult, load_result
+from bnt.training._trained import RunResult, load_result, of_people
 
 
 def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:
@@ -131,7 +132,8 @@ def _train_and_test(
 
     save_tensors(folder / "weights.safetensors", learner.state(), {"members": config.recipe.n_members})
     write_lines(folder, lines)
-    table = prediction_table(config.task, cohort, y, val, test, predicted)
+    people = people_of(cohort.participants)
+    table = prediction_table(config.task, cohort, y, val, test, predicted, people)
     write_atomic(folder / "predictions.csv", table.to_csv(index=False))
     report: dict[str, Any] = {
         "config_sha256": config.digest(),
@@ -140,9 +142,10 @@ def _train_and_test(
         "positive_class": config.task.classes[-1] if config.task.n_outputs == 2 else None,
         "split": config.split,
         "seed": config.seed,
-        "n": dict(zip(PARTS, split.sizes)),
-        "test": config.task.metrics(y[test], predicted[len(val) :]),
-        "validation": config.task.metrics(y[val], predicted[: len(val)]),
+        "n": {part: len(set(people[rows])) for part, rows in zip(PARTS, (train, val, test))},
+        **({"n_scans": dict(zip(PARTS, split.sizes))} if "person" in table else {}),
+        "test": metrics_of(config.task, table, "test"),
+        "validation": metrics_of(config.task, table, "validation"),
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": learner.n_parameters,
@@ -206,9 +209,15 @@ def recorder(folder: Path, watch: EpochWatcher | None) -> EpochWatcher:
 
 
 def prediction_table(
-    task: Task, cohort: Cohort, y: np.ndarray, val: np.ndarray, test: np.ndarray, predicted: np.ndarray
+    task: Task,
+    cohort: Cohort,
+    y: np.ndarray,
+    val: np.ndarray,
+    test: np.ndarray,
+    predicted: np.ndarray,
+    people: np.ndarray,
 ) -> pd.DataFrame:
-    """Return one row per subject of the validation and the test part."""
+    """Return one row per scan of the validation and the test part; ``person`` where people have several."""
     rows = np.concatenate([val, test])
     table = pd.DataFrame(
         {
@@ -218,6 +227,8 @@ def prediction_table(
             "label": y[rows],
         }
     )
+    if (people != cohort.ids).any():
+        table["person"] = people[rows]
     if task.kind == "regression":
         return table.assign(predicted=predicted[:, 0])
     for i, name in enumerate(task.classes):
@@ -225,10 +236,22 @@ def prediction_table(
     return table
 
 
+def metrics_of(task: Task, table: pd.DataFrame, part: str) -> dict[str, Any]:
+    """Return the metrics of a part, of people and not of scans: counts and intervals are of independent units."""
+    people = of_people(table[table["part"] == part])
+    columns = ["predicted"] if task.kind == "regression" else [f"p_{name}" for name in task.classes]
+    return task.metrics(people["label"].to_numpy(), people[columns].to_numpy())
+
+
 # -- the model card ------------------------------------------------------------------------------------
 
 SHOWN = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
 SHOWN_SCORE = ("mse", "mae", "r", "r2")
+
+
+def _scans(report: dict[str, Any]) -> str:
+    """Return how many scans people of the test part have, where they have several."""
+    return f" ({report['n_scans']['test']} scans, averaged within a person)" if "n_scans" in report else ""
 
 
 def _row(name: str, metrics: dict[str, Any]) -> str:
@@ -277,7 +300,7 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "",
             "## Tested once",
             "",
-            f"{n['test']} people of the test part.{called}",
+            f"{n['test']} people of the test part{_scans(report)}.{called}",
             "",
             "| metric | value | 95 % interval |",
             "|---|---|---|",

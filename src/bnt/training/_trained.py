@@ -39,10 +39,32 @@ def load_result(folder: str | Path) -> RunResult:
         raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
     try:
         report = json.loads((folder / "report.json").read_text())
-        predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str, "site": str})
+        predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str, "site": str, "person": str})
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder} is damaged ({error}): train again.") from error
     return RunResult(folder, config, report, predictions)
+
+
+def of_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Return predictions with one row per person: those of several scans are averaged.
+
+    A person whose class changes between scans has one row per class; of a score the mean is taken. A table without a
+    column ``person`` has one scan per person, and is returned as it is.
+    """
+    if "person" not in table:
+        return table
+    values = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
+    keys = [c for c in ("part", "person") if c in table]
+    if "predicted" in table:
+        values.append("label")
+    else:
+        keys.append("label")
+    grouped = table.groupby(keys, sort=False)
+    rest = [c for c in table.columns if c not in (*keys, *values)]
+    people = grouped[values].mean().join(grouped[rest].first()).reset_index()
+    changed = people.duplicated([c for c in keys if c != "label"], keep=False)
+    people["participant_id"] = people["person"].where(~changed, people["person"] + " " + people["label"].astype(str))
+    return people[table.columns]
 
 
 class TrainedRun:
