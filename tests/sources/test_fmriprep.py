@@ -6,6 +6,13 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+
+import bnt
+from bnt.cli._main import main
+from bnt.errors import BadInput
+from bnt.sources import Denoising, _extract, read_cohort
+from bnt.sources._atlas import find_atlas
+from bnt.sources._roi_tables import read_lut
 from fmriprep_files import (
     AFFINE,
     NAMES,
@@ -18,13 +25,6 @@ from fmriprep_files import (
     write_run,
     write_tree,
 )
-
-import bnt
-from bnt.cli._main import main
-from bnt.errors import BadInput
-from bnt.sources import Denoising, _extract, read_cohort
-from bnt.sources._atlas import find_atlas
-from bnt.sources._roi_tables import read_lut
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -234,3 +234,30 @@ def test_tables_of_every_kind_give_numbers_names_and_networks(tmp_path, text):
     assert table["roi"].tolist() == [1, 2]
     assert table["label"].tolist() == ["LH_Vis_1", "RH_Default_2"]
     assert table["network"].tolist() == ["Visual", "Default"]
+
+
+def test_templateflow_is_asked_for_the_space_of_the_images(tmp_path, monkeypatch):
+    import sys
+    from types import SimpleNamespace
+
+    file = write_atlas(tmp_path / "tpl-MNI152NLin6Asym_res-02_atlas-Six_desc-6Parcels_dseg.nii.gz", table=False)
+    table = tmp_path / "tpl-MNI152NLin6Asym_atlas-Six_desc-6Parcels_dseg.tsv"
+    pd.DataFrame({"index": NUMBERS, "name": NAMES}).to_csv(table, sep="\t", index=False)
+    asked = []
+
+    def get(space, **query):
+        asked.append((space, query["atlas"], query["desc"]))
+        return table if query["extension"] == ".tsv" else file
+
+    monkeypatch.setitem(sys.modules, "templateflow", SimpleNamespace(api=SimpleNamespace(get=get)))
+    atlas = find_atlas("templateflow:Six:6Parcels", space="MNI152NLin6Asym")
+    assert set(asked) == {("MNI152NLin6Asym", "Six", "6Parcels")}
+    assert (atlas.name, atlas.labels) == ("Six-6Parcels", NAMES)
+    monkeypatch.setitem(sys.modules, "templateflow", None)  # not installed
+    with pytest.raises(BadInput, match="pip install templateflow"):
+        find_atlas("templateflow:Six:6Parcels")
+
+
+def test_info_names_the_other_atlases(both, capsys):
+    assert main(["info", str(both)]) == 0
+    assert "atlas-maps" in capsys.readouterr().out

@@ -274,13 +274,17 @@ class Info:
         from bnt.cohort._findings import layout
         from bnt.cohort._inspect import inspect_cohort
 
-        report = inspect_cohort(load_cohort(self.cohort), self.label, verify=self.verify)
+        cohort = load_cohort(self.cohort)
+        report = inspect_cohort(cohort, self.label, verify=self.verify)
         if self.json:
             everything = asdict(report)
             del everything["family_of"]  # one row per subject: participants.tsv has it
             print(json.dumps(everything, indent=2, ensure_ascii=False))
         else:
             print("\n".join(layout(report)))
+            others = [str(cohort.with_atlas(name).path) for name in cohort.atlases if name != cohort.atlas]
+            if others:
+                print(f"The same people in other atlases: {', '.join(others)}.")
 
 
 @dataclass
