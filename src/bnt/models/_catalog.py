@@ -336,6 +336,20 @@ CATALOG: tuple[Entry, ...] = (
         every_atlas=True,
     ),
     Entry(
+        "cpm",
+        "bnt.models.classical:CPM",
+        "Sums of the edges that correlate with the target, and a linear model on them",
+        "Shen 2017",
+        family="classical",
+    ),
+    Entry(
+        "krr",
+        "bnt.models.classical:KRR",
+        "Kernel ridge on the correlation of two people's edges",
+        "He 2020",
+        family="classical",
+    ),
+    Entry(
         "kernel-transformer",
         "bnt.models._kernel_transformer:KernelTransformer",
         "multi-kernel, and a small Transformer on each of its views",

@@ -1,6 +1,7 @@
 """Linear models of connectomes: deterministic, fast, and fitted on the training subjects alone."""
 
+from bnt.models.classical._behaviour import CPM, KRR
 from bnt.models.classical._linear import SVM, LinearEnsemble, LinearModel, Logistic, Ridge
 from bnt.models.classical._multi_kernel import MultiKernel
 
-__all__ = ["SVM", "LinearEnsemble", "LinearModel", "Logistic", "MultiKernel", "Ridge"]
+__all__ = ["CPM", "KRR", "SVM", "LinearEnsemble", "LinearModel", "Logistic", "MultiKernel", "Ridge"]

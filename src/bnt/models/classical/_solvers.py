@@ -199,20 +199,25 @@ def logistic(kernel: np.ndarray, target: np.ndarray, weight: np.ndarray, n_class
     values, vectors = np.linalg.eigh(kernel)
     kept = values > 1e-12 * max(values[-1], 1e-300)
     basis = vectors[:, kept] / np.sqrt(values[kept])  # kernel @ basis are coordinates in that span, (n, r)
-    present = np.unique(target)
-    model = LogisticRegression(C=C, tol=1e-8, max_iter=2000)
     if not kept.any():  # nothing varies: the intercepts alone
         basis = np.zeros((len(kernel), 1))
-    model.fit(kernel @ basis, target, sample_weight=weight)
-    dual, intercept = basis @ model.coef_.T, model.intercept_
+    coefficients, intercept = logistic_on(kernel @ basis, target, weight, n_classes, C)
+    return basis @ coefficients, intercept
+
+
+def logistic_on(x: np.ndarray, target: np.ndarray, weight: np.ndarray, n_classes: int, C: float) -> Solution:
+    """Fit logistic regression on a few features (n, F); return coefficients (F, k) and intercepts (k,)."""
+    present = np.unique(target)
+    model = LogisticRegression(C=C, tol=1e-8, max_iter=2000).fit(x, target, sample_weight=weight)
+    coefficients, intercept = model.coef_.T, model.intercept_
     if n_classes == 2 or len(present) == n_classes:
-        return dual, intercept
+        return coefficients, intercept
     if len(present) == 2:  # one logit for two classes: the first has logit 0
-        dual = np.concatenate([np.zeros_like(dual), dual], axis=1)
+        coefficients = np.concatenate([np.zeros_like(coefficients), coefficients], axis=1)
         intercept = np.concatenate([[0.0], intercept])
-    all_dual, all_intercept = np.zeros((len(kernel), n_classes)), np.full(n_classes, ABSENT)
-    all_dual[:, present], all_intercept[present] = dual, intercept
-    return all_dual, all_intercept
+    every, intercepts = np.zeros((x.shape[1], n_classes)), np.full(n_classes, ABSENT)
+    every[:, present], intercepts[present] = coefficients, intercept
+    return every, intercepts
 
 
 # -- decision values to probabilities ------------------------------------------------------------------
