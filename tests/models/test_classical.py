@@ -17,8 +17,8 @@ from bnt.models.classical import _subject_matrices as covariances
 from bnt.models.classical._inputs import Inputs
 
 V = 8
-CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "multi-kernel", "cpm", "krr"]
-REGRESSORS = ["svm", "ridge", "linear-ensemble", "multi-kernel", "cpm", "krr"]
+CLASSIFIERS = ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "multi-kernel", "best", "cpm", "krr"]
+REGRESSORS = ["svm", "ridge", "linear-ensemble", "multi-kernel", "best", "cpm", "krr"]
 
 
 def people(n: int, n_classes: int = 2, effect: float = 1.0, seed: int = 0) -> tuple[Inputs, np.ndarray]:

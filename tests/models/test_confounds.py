@@ -17,7 +17,16 @@ from bnt.models.classical._features import EdgeFeatures
 from bnt.models.classical._inputs import Adjusted, Confounds, Inputs
 
 V = 16
-MODELS = ["svm", "ridge", "logistic", "tangent-logistic", "linear-ensemble", "multi-kernel", "kernel-transformer"]
+MODELS = [
+    "svm",
+    "ridge",
+    "logistic",
+    "tangent-logistic",
+    "linear-ensemble",
+    "multi-kernel",
+    "best",
+    "kernel-transformer",
+]
 ALL = "age+sex+mean_fd"
 
 

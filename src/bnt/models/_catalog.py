@@ -336,6 +336,13 @@ CATALOG: tuple[Entry, ...] = (
         every_atlas=True,
     ),
     Entry(
+        "best",
+        "bnt.models.classical:Best",
+        "What to take first: linear models on several views, averaged with weights of held-out folds",
+        "",
+        family="classical",
+    ),
+    Entry(
         "cpm",
         "bnt.models.classical:CPM",
         "Sums of the edges that correlate with the target, and a linear model on them",

@@ -129,7 +129,8 @@ class TangentFeatures:
     shrinkage : float
         Share of the identity, for inputs without series.
     estimate : str
-        Which covariance of the series: ``standardised``, ``amplitude`` or ``prewhitened``.
+        Which covariance of the series: ``standardised``, ``amplitude`` or ``prewhitened``; ``correlations`` takes the
+        shrunk correlations even where there are series.
     """
 
     def __init__(self, n_rois: int, shrinkage: float, estimate: str = "standardised") -> None:
@@ -141,7 +142,7 @@ class TangentFeatures:
     def fit(self, inputs: Inputs, weight: np.ndarray) -> TangentFeatures:
         """Fit the reference; subjects count by their weight."""
         self.edges.fit(inputs, weight)
-        self.uses_series = inputs.series is not None
+        self.uses_series = inputs.series is not None and self.estimate != "correlations"
         mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
         self._set_reference(unpack(mean, self.n_rois)[0])
         return self

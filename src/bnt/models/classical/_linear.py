@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -36,6 +37,8 @@ from bnt.models.classical._solvers import (
     project,
     site_groups,
 )
+
+NEW_SITE_SUBJECTS = 10
 
 
 @dataclass(eq=False)
@@ -89,8 +92,9 @@ class LinearModel(Decides):
         """
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
         features = self.features.fit(inputs, weight).transform(inputs)
-        held_out = self.fit_features(features, gram(features), inputs.sites, target, weight, self.calibrated)
-        if held_out is not None and self.n_classes > 1:
+        parts = folds(target, self.n_classes) if self.calibrated and self.n_classes > 1 else None
+        held_out = self.fit_features(features, gram(features), inputs.sites, target, weight, parts)
+        if held_out is not None:
             self.calibration = Calibration.fit(held_out, target, self.n_classes, weight)
         return self
 
@@ -101,11 +105,11 @@ class LinearModel(Decides):
         sites: np.ndarray | None,
         target: np.ndarray,
         weight: np.ndarray,
-        held_out: bool,
+        parts: Iterable[tuple[np.ndarray, np.ndarray]] | None,
     ) -> np.ndarray | None:
         """Fit on feature vectors (n, F) and their inner products (n, n).
 
-        Returns decisions (n, k) for held-out folds of the same subjects, where asked for.
+        Returns decisions (n, k) for the held-out rows of ``parts``, pairs of rows to fit on and to hold out.
 
         In these folds everything is fitted anew, but for the reference of the tangent space and the regression of
         confounds, which have seen all training subjects; groups may sit on both sides of a fold.
@@ -115,17 +119,29 @@ class LinearModel(Decides):
         self.weights = combine(features, centring.spread(dual, columns) / scale)
         self.sites = centring.names
         self.offsets = centring.averaging @ project(features, self.weights)  # (groups, k)
-        if not held_out or self.n_classes == 1:
+        if parts is None:
             return None
         decisions = project(features, self.weights) - self.offsets[columns] + self.intercept
-        for fitted, rest in folds(target, self.n_classes):
-            there = None if sites is None else sites[fitted]
-            block = products[np.ix_(fitted, fitted)]
-            fold = self._fit_rows(block, there, target[fitted], weight[fitted])
-            groups = fold[0].groups(None if sites is None else sites[rest], len(rest))
-            kernel = fold[0].kernel(products[np.ix_(rest, fitted)], block, groups, fold[1]) / fold[2]
-            decisions[rest] = kernel @ fold[3] + fold[4]
+        for fitted, rest in parts:
+            decisions[rest] = self.held_out(products, sites, target, weight, fitted, rest)
         return decisions
+
+    def held_out(
+        self,
+        products: np.ndarray,
+        sites: np.ndarray | None,
+        target: np.ndarray,
+        weight: np.ndarray,
+        fitted: np.ndarray,
+        rest: np.ndarray,
+    ) -> np.ndarray:
+        """Return decisions (m, k) for ``rest`` of a fit on ``fitted``, from inner products of all subjects (n, n)."""
+        sites = sites if self.center_sites else None
+        block = products[np.ix_(fitted, fitted)]
+        there = None if sites is None else sites[fitted]
+        centring, columns, scale, dual, intercept = self._fit_rows(block, there, target[fitted], weight[fitted])
+        groups = centring.groups(None if sites is None else sites[rest], len(rest))
+        return centring.kernel(products[np.ix_(rest, fitted)], block, groups, columns) / scale @ dual + intercept
 
     def _fit_rows(
         self, products: np.ndarray, sites: np.ndarray | None, target: np.ndarray, weight: np.ndarray
@@ -146,11 +162,22 @@ class LinearModel(Decides):
             raise BadInput(f"This {type(self).__name__} model is not fitted yet: call fit, or load a state.")
         return self.decisions_of(self.features.transform(inputs), inputs.sites)
 
-    def decisions_of(self, features: np.ndarray, sites: np.ndarray | None) -> np.ndarray:
-        """Return decision values of feature vectors."""
+    def decisions_of(self, features: np.ndarray, sites: np.ndarray | None, centre_new: bool = False) -> np.ndarray:
+        """Return decision values of feature vectors.
+
+        With ``centre_new`` a site that training has not seen has its own mean subtracted, over these subjects and
+        :data:`NEW_SITE_SUBJECTS` more at the mean of all training subjects.
+        """
         assert self.weights is not None
         groups = site_groups(self.sites, sites, len(features))
-        return project(features, self.weights) - self.offsets[groups] + self.intercept
+        values = project(features, self.weights)
+        offsets = self.offsets[groups]
+        if centre_new and self.sites and sites is not None:
+            for name in np.unique(sites[groups == 0]):
+                rows = sites == name
+                total = values[rows].sum(axis=0) + NEW_SITE_SUBJECTS * self.offsets[0]
+                offsets[rows] = total / (rows.sum() + NEW_SITE_SUBJECTS)
+        return values - offsets + self.intercept
 
     def coef(self) -> np.ndarray | None:
         """Return the weight of each edge in the model's space, (E,), or (C, E) for more than two classes.
@@ -327,8 +354,9 @@ class LinearEnsemble(Decides):
             self.members[name].features.fit(inputs, weight)
         vectors = self._features(inputs)
         products = {space: gram(part) for space, part in vectors.items()}
+        parts = list(folds(target, self.n_classes)) if self.n_classes > 1 else None
         held_out = [
-            member.fit_features(vectors[member.space], products[member.space], inputs.sites, target, weight, True)
+            member.fit_features(vectors[member.space], products[member.space], inputs.sites, target, weight, parts)
             for member in self.members.values()
         ]
         if self.n_classes > 1:

@@ -9,7 +9,7 @@ chosen on data but the ridge's solution: the kernels have equal weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -90,16 +90,25 @@ class MultiKernel(Decides):
 
     def fit_views(self, inputs: Inputs, weight: np.ndarray) -> Features:
         """Fit the views and return their features."""
-        self.views = views_of(self.n_rois, inputs.series is not None, self.shrinkage, self.confounds)
+        self.views = self._views_for(inputs.series is not None)
         self.means, self.weights = {}, {}
         for view in self.views.values():
             view.fit(inputs, weight)
         return Features(self.views, inputs)
 
+    def _views_for(self, has_series: bool) -> dict[str, FeatureMap]:
+        """Return the views, not fitted."""
+        return views_of(self.n_rois, has_series, self.shrinkage, self.confounds)
+
     def fit_features(
-        self, features: Mapping[str, np.ndarray], sites: np.ndarray | None, target: np.ndarray, weight: np.ndarray
-    ) -> None:
-        """Fit on the features of the views."""
+        self,
+        features: Mapping[str, np.ndarray],
+        sites: np.ndarray | None,
+        target: np.ndarray,
+        weight: np.ndarray,
+        parts: Iterable[tuple[np.ndarray, np.ndarray]] | None = None,
+    ) -> np.ndarray:
+        """Fit on the features of the views; return decisions for the held-out rows of ``parts`` (five folds)."""
         everyone = np.arange(len(target))
         centrings = self._centrings(sites, weight)
         products = []
@@ -109,11 +118,14 @@ class MultiKernel(Decides):
         kernel, lengths = self._kernel(products, centrings, sites, everyone, everyone)
         dual, self.intercept = solvers.ridge(kernel, target, weight, self.n_classes, self.penalty)
         self._keep(features, centrings, sites, dual / len(lengths), lengths)
+        decisions = kernel @ dual + self.intercept
+        if parts is None:
+            parts = folds(target, self.n_classes) if self.n_classes > 1 else ()
+        for fitted, rest in parts:
+            decisions[rest] = self.held_out(products, sites, target, weight, fitted, rest)
         if self.n_classes > 1:
-            decisions = kernel @ dual + self.intercept
-            for fitted, rest in folds(target, self.n_classes):
-                decisions[rest] = self._held_out(products, sites, target, weight, fitted, rest)
             self.calibration = Calibration.fit(decisions, target, self.n_classes, weight)
+        return decisions
 
     @staticmethod
     def _centrings(sites: np.ndarray | None, weight: np.ndarray) -> list[Centring]:
@@ -143,7 +155,7 @@ class MultiKernel(Decides):
                 total += centring.kernel(of, among, own, columns) / np.outer(ours, lengths[-1])
         return total / len(lengths), lengths
 
-    def _held_out(
+    def held_out(
         self,
         products: list[np.ndarray],
         sites: np.ndarray | None,
@@ -226,7 +238,7 @@ class MultiKernel(Decides):
         arrays = {name: np.asarray(value) for name, value in state.items()}
         self.intercept = arrays["intercept"]
         self.sites = tuple(json.loads(arrays["sites"].tobytes()))
-        self.views = views_of(self.n_rois, "lagged.weights" in arrays, self.shrinkage, self.confounds)
+        self.views = self._views_for("lagged.weights" in arrays)
         self.weights = {name: arrays[f"{name}.weights"] for name in self.views}
         self.means = {name: arrays[f"{name}.means"] for name in self.views}
         for name, view in self.views.items():

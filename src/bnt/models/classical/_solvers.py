@@ -226,16 +226,31 @@ FOLDS = 5
 LEAST_SLOPE = 1e-2  # per standard deviation of the decisions
 
 
-def folds(target: np.ndarray, n_classes: int, n_folds: int = FOLDS) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def folds(
+    target: np.ndarray,
+    n_classes: int,
+    n_folds: int = FOLDS,
+    *,
+    sites: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (fitted on, held out) rows: each class is dealt out in turn, in the order of the subjects.
 
-    There are fewer folds where a class has fewer subjects, and none where one has a single subject.
+    With ``sites``, each class of each site is dealt out in turn, or a score in its order within the site. People of
+    one group (a family) stay together, where the first of them is. There are fewer folds where a class has fewer
+    subjects, and none where one has a single subject.
     """
-    order = np.argsort(target, kind="stable") if n_classes > 1 else np.arange(len(target))
+    if n_classes > 1:
+        order = np.lexsort([target] if sites is None else [sites, target])  # by class, then by site
+    else:
+        order = np.arange(len(target)) if sites is None else np.lexsort([target, sites])
     smallest = np.unique(target, return_counts=True)[1].min() if n_classes > 1 else len(target)
     n_folds = min(n_folds, int(smallest))
     turn = np.empty(len(target), dtype=np.int64)
     turn[order] = np.arange(len(target)) % max(n_folds, 1)
+    if groups is not None:
+        _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+        turn = turn[first][group]
     for fold in range(n_folds if n_folds > 1 else 0):
         yield np.flatnonzero(turn != fold), np.flatnonzero(turn == fold)
 

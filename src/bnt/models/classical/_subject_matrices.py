@@ -106,12 +106,22 @@ def from_correlations(edges: np.ndarray, shrinkage: float, n_rois: int) -> np.nd
     out = np.empty((len(edges), edges.shape[1] + n_rois), dtype=np.float32)
     for start in range(0, len(edges), 64):
         part = edges[start : start + 64]
-        least = torch.linalg.eigvalsh(torch.from_numpy(square(part, 1.0)).double()).numpy()[:, 0]
-        lifted = (LEAST_EIGENVALUE - least) / np.maximum(1.0 - least, LEAST_EIGENVALUE)
-        share = np.maximum(shrinkage, lifted)[:, None]
+        share = _share(torch.from_numpy(square(part, 1.0)).double(), shrinkage)[:, None]
         out[start : start + 64, : edges.shape[1]] = part * (1.0 - share)
         out[start : start + 64, edges.shape[1] :] = 1.0
     return out
+
+
+def _share(matrices: Tensor, shrinkage: float) -> np.ndarray:
+    """Return each subject's share of the identity; the eigenvalues are needed only where it must be raised."""
+    found = np.full(len(matrices), shrinkage)
+    moved = (1.0 - shrinkage) * matrices + (shrinkage - LEAST_EIGENVALUE) * torch.eye(matrices.shape[-1])
+    low = (torch.linalg.cholesky_ex(moved).info > 0).numpy()
+    if low.any():
+        least = torch.linalg.eigvalsh(matrices[torch.from_numpy(low)]).numpy()[:, 0]
+        lifted = (LEAST_EIGENVALUE - least) / np.maximum(1.0 - least, LEAST_EIGENVALUE)
+        found[low] = np.maximum(shrinkage, lifted)
+    return found
 
 
 ORDER = 3  # volumes that the autoregression looks back

@@ -1,0 +1,244 @@
+"""The model to take when nothing is known: linear models on several views of connectivity, averaged.
+
+No view, shrinkage or penalty is best on every cohort, and choosing one by inner cross-validation loses more by its
+noise than it gains (results/abide/README.md). An average of many reasonable ones does not have to choose. Its weights
+are stacked on held-out folds of the training subjects, but drawn towards equal ones, the more the fewer subjects
+there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from bnt.errors import BadInput
+from bnt.models.classical._features import EdgeFeatures, FeatureMap, TangentFeatures
+from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._linear import SVM, LinearModel, Ridge
+from bnt.models.classical._multi_kernel import MultiKernel, views_of
+from bnt.models.classical._solvers import Calibration, Decides, check_target, folds, gram, signs
+
+NEW_SITES = ("global", "centred")
+SHARES = (0.3, 0.5, 0.7)  # of the identity in the correlation matrices
+PRIOR_SUBJECTS = 400  # the prior weights count as much as this many subjects
+SERIES = "series"  # the member that needs series
+
+
+class SeriesKernels(MultiKernel):
+    """``multi-kernel`` on the views that connectomes alone do not have."""
+
+    def _views_for(self, has_series: bool) -> dict[str, FeatureMap]:
+        every = views_of(self.n_rois, True, self.shrinkage, self.confounds)
+        return {name: every[name] for name in ("amplitude_tangent", "prewhitened_tangent", "lagged")}
+
+
+class Best(Decides):
+    """An average of linear models, robust to atlas, preprocessing, sample size and missing series.
+
+    The members, each on a kernel whose mean diagonal is 1 (C = 1; the ridges' penalty is in brackets):
+
+    - tangent spaces of the correlations with a share of 0.3, 0.5 and 0.7 of the identity: support vector machine on
+      the features as they are, and ridge (1) on the features less the mean of the subject's site;
+    - Fisher z edges: ridge (1), site-centred;
+    - with series, ``multi-kernel`` on the tangent spaces of two covariances (with amplitudes; prewhitened) and the
+      correlations one volume apart.
+
+    The average's weights w minimise, over held-out decisions D of the training subjects and their targets t (all
+    centred, D scaled so that D p fits t best),
+
+        |t - D w|^2 / n + (400 / n) |w - p|^2,    w >= 0,
+
+    and are then divided by their sum: with few subjects they are the prior p, with thousands they are stacked. The
+    prior gives ``multi-kernel`` one half and the others equal weights. The folds are stratified by site and class and
+    keep people of a group together. Probabilities come from the same held-out decisions.
+
+    A subject of a site that training has not seen has the mean of all training subjects subtracted
+    (``new_sites="global"``), so that no prediction depends on who else is predicted. ``new_sites="centred"`` subtracts
+    the mean of the scans of that site among those predicted together, drawn towards the training mean as if ten
+    more scans had it, in the site-centred ridges; no label is used. Predict the scans of a new site in one call then.
+
+    Parameters
+    ----------
+    n_rois : int
+    n_classes : int
+        1 makes a regression model.
+    new_sites : {"global", "centred"}
+    confounds : str
+        Columns of ``participants.tsv`` to regress out of the features on the training subjects, joined by ``+``.
+    """
+
+    def __init__(self, n_rois: int, n_classes: int = 2, *, new_sites: str = "global", confounds: str = "") -> None:
+        if new_sites not in NEW_SITES:
+            raise BadInput(f"new_sites is {new_sites!r}: choose one of {', '.join(NEW_SITES)}.")
+        self.n_rois, self.n_classes = n_rois, n_classes
+        self.new_sites, self.confounds = new_sites, confounds
+        self.views: dict[str, FeatureMap] = {}
+        self.members: dict[str, dict[str, LinearModel]] = {}  # of each view
+        self.kernels: SeriesKernels | None = None
+        self.shares: dict[str, float] = {}  # of each "view.member"
+
+    def make(self, has_series: bool) -> None:
+        """Make the views and their members."""
+        n_rois = self.n_rois
+        views: dict[str, FeatureMap] = {
+            f"shrunk{share}": TangentFeatures(n_rois, share, "correlations") for share in SHARES
+        }
+        views["edges"] = EdgeFeatures(n_rois)
+        self.views = {name: adjusted(view, self.confounds) for name, view in views.items()}
+        self.members = {}
+        for name, view in self.views.items():
+            pair: dict[str, LinearModel] = {"centred": Ridge(n_rois, self.n_classes, center_sites=True)}
+            if name != "edges":
+                pair["raw"] = SVM(n_rois, self.n_classes)
+            for member in pair.values():
+                member.features = view
+            self.members[name] = pair
+        self.kernels = SeriesKernels(n_rois, self.n_classes, confounds=self.confounds) if has_series else None
+
+    def names(self) -> list[str]:
+        """Return the names of the members, in the order of their weights."""
+        names = [f"{view}.{kind}" for view, pair in self.members.items() for kind in pair]
+        return names if self.kernels is None else [*names, SERIES]
+
+    def prior(self) -> np.ndarray:
+        """Return the weights that few subjects leave as they are."""
+        n_linear = len(self.names()) - (self.kernels is not None)
+        return equal(n_linear) if self.kernels is None else np.append(0.5 * equal(n_linear), 0.5)
+
+    # -- fitting -----------------------------------------------------------------------------------
+
+    def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> Best:
+        """Fit on training subjects.
+
+        Parameters
+        ----------
+        inputs : Inputs
+        y : array, (n,)
+            Class codes 0 to C-1, or targets.
+        sample_weight : array, (n,), optional
+            A subject of weight 2 counts as two.
+        """
+        target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
+        groups = None if inputs.people is None or "group" not in inputs.people else inputs.people["group"]
+        parts = list(
+            folds(
+                target,
+                self.n_classes,
+                sites=inputs.sites,
+                groups=None if groups is None else groups.astype(str).to_numpy(),
+            )
+        )
+        self.make(inputs.series is not None)
+        held_out: dict[str, np.ndarray] = {}
+        for name, view in self.views.items():  # one view at a time: its features and products are large
+            features = view.fit(inputs, weight).transform(inputs)
+            products = gram(features)
+            for kind, member in self.members[name].items():
+                found = member.fit_features(features, products, inputs.sites, target, weight, parts)
+                assert found is not None
+                held_out[f"{name}.{kind}"] = found
+        if self.kernels is not None:
+            of_series = self.kernels.fit_views(inputs, weight)
+            held_out[SERIES] = self.kernels.fit_features(of_series, inputs.sites, target, weight, parts)
+        decisions = np.stack([held_out[name] for name in self.names()], axis=2)  # (n, k, members)
+        shares = self.prior()
+        if parts:
+            shares = stacked_weights(decisions, target, weight, self.n_classes, shares)
+        self.shares = dict(zip(self.names(), shares.tolist()))
+        if self.n_classes > 1:
+            self.calibration = Calibration.fit(decisions @ shares, target, self.n_classes, weight)
+        return self
+
+    # -- predicting --------------------------------------------------------------------------------
+
+    def decisions(self, inputs: Inputs) -> np.ndarray:
+        """Return decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
+        if not self.shares:
+            raise BadInput("This model is not fitted yet: call fit, or load a state.")
+        total: Any = 0.0
+        for name, view in self.views.items():
+            used = {kind: self.shares[f"{name}.{kind}"] for kind in self.members[name]}
+            if not any(used.values()):
+                continue
+            features = view.transform(inputs)
+            for kind, share in used.items():
+                member = self.members[name][kind]
+                total = total + share * member.decisions_of(features, inputs.sites, self.new_sites == "centred")
+        if self.kernels is not None:
+            total = total + self.shares[SERIES] * self.kernels.decisions(inputs)
+        return total
+
+    def coef(self) -> None:
+        """Return None: the members live in several spaces; ask ``members[...]`` for theirs."""
+        return
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return what was learned as plain arrays, each named after its view and member."""
+        if not self.shares:
+            raise BadInput("This model is not fitted yet: there is nothing to keep.")
+        state = {"shares": np.array(list(self.shares.values()))}
+        for name, pair in self.members.items():
+            for kind, member in pair.items():
+                state |= {f"{name}.{kind}.{key}": value for key, value in member.state_dict().items()}
+        if self.kernels is not None:
+            state |= {f"{SERIES}.{key}": value for key, value in self.kernels.state_dict().items()}
+        if self.n_classes > 1:
+            state |= {"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` gave."""
+        self.make(f"{SERIES}.intercept" in state)
+        parts: dict[str, Any] = {f"{v}.{kind}": m for v, pair in self.members.items() for kind, m in pair.items()}
+        if self.kernels is not None:
+            parts[SERIES] = self.kernels
+        for name, part in parts.items():
+            head = name + "."
+            part.load_state_dict({key.removeprefix(head): v for key, v in state.items() if key.startswith(head)})
+        self.shares = dict(zip(self.names(), np.asarray(state["shares"]).tolist()))
+        if "slopes" in state:
+            self.calibration = Calibration(np.asarray(state["slopes"]), np.asarray(state["shifts"]))
+
+
+def equal(n: int) -> np.ndarray:
+    """Return n equal weights."""
+    return np.full(n, 1.0 / n)
+
+
+def stacked_weights(
+    decisions: np.ndarray, target: np.ndarray, weight: np.ndarray, n_classes: int, prior: np.ndarray
+) -> np.ndarray:
+    """Return the weights of the members, none below 0, of sum 1: stacked, and drawn towards the prior.
+
+    Parameters
+    ----------
+    decisions : array, (n, k, members)
+        For subjects held out of the fits that made them.
+    target, weight : array, (n,)
+    n_classes : int
+    prior : array, (members,)
+        Of sum 1.
+    """
+    wanted = target[:, None].astype(np.float64) if n_classes == 1 else signs(target, n_classes)
+    share = weight / weight.sum()
+    wanted = wanted - share @ wanted
+    centred = decisions - np.einsum("n,nkm->km", share, decisions)
+    spread = np.sqrt(float((share @ wanted**2).mean()))
+    if spread == 0.0:
+        return prior
+    n_members = len(prior)
+    root = np.sqrt(np.repeat(share, wanted.shape[1]) / wanted.shape[1])
+    flat = centred.reshape(-1, n_members) * root[:, None] / spread
+    answer = wanted.reshape(-1) * root / spread
+    average = flat @ prior
+    slope = float(average @ answer) / max(float(average @ average), 1e-300)
+    if slope <= 0.0:  # nothing was learned: no member can be preferred
+        return prior
+    strength = PRIOR_SUBJECTS * float((share**2).sum())  # over the number of subjects, where all count the same
+    rows = np.concatenate([flat * slope, np.sqrt(strength) * np.eye(n_members)])
+    found, _ = nnls(rows, np.concatenate([answer, np.sqrt(strength) * prior]))
+    return found / found.sum() if found.sum() > 0 else prior
