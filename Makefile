@@ -25,8 +25,8 @@ demo: $(STAMP)
 	rm -rf demo
 	$(BIN)/bnt simulate demo/cohort --subjects 300 --rois 60 --sites 6 --seed 0
 	$(BIN)/bnt info demo/cohort
-	$(BIN)/bnt compare demo/cohort --models bnt svm --splits 4 --out demo/study
-	$(BIN)/bnt predict demo/study/runs/bnt--split0--seed0 demo/cohort --out demo/predictions.csv
+	$(BIN)/bnt compare demo/cohort --models best bnt svm --splits 4 --out demo/study
+	$(BIN)/bnt predict demo/study/runs/best--split0--seed0 demo/cohort --out demo/predictions.csv
 	$(BIN)/bnt report demo/study
 	@echo "Open demo/study/report.html in a browser."
 

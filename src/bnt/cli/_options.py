@@ -37,7 +37,7 @@ class Training:
     """How networks are trained."""
 
     recipe: str = "default"
-    """How to train: default, paper, released, or best (default, then refitted on training and validation)."""
+    """How to train: default, paper, released, or best (default, then refitted on training + validation; any model)."""
     epochs: int | None = None
     """Epochs, in place of the recipe's."""
     change: Settings = ()

@@ -146,8 +146,8 @@ class Train:
     """The cohort's folder."""
     out: Path
     """Folder of the run, which is created."""
-    model: str = "bnt"
-    """A model of `bnt models`."""
+    model: str = "best"
+    """A model of `bnt models`; best is the one to take first. (--recipe best is no model: it refits any of them.)"""
     option: Settings = ()
     """Options of the model, for example n_clusters=10 (see `bnt models MODEL`)."""
     target: Annotated[Target, tyro.conf.arg(name="")] = Target()
