@@ -122,7 +122,8 @@ def published_section(published: pd.DataFrame) -> str:
         name = f"`{row['model']}`" if row["model"] else "not in bnt"
         code = f"[{row['repository']}](https://github.com/{row['repository']}) at `{row['commit']}`"
         claims.append([name, row["paper"], row["data"], row["claim"], f"{row['claim source']}, {code}"])
-        protocols.append([name, row["splits"], row["selection"], row["reported part"], row["sites"], row["files read"]])
+        files = ", ".join(f"`{file}`" for file in row["files read"].split("; "))  # as code: names may hold __
+        protocols.append([name, row["splits"], row["selection"], row["reported part"], row["sites"], files])
     return (
         "## What papers claim\n\n"
         "As far as the repository of the paper holds it, in the file named.\n\n"
