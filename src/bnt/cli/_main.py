@@ -43,6 +43,9 @@ COMMANDS = {
         "repeat the command with --resume to continue from the last finished epoch",
     ),
     "compare": Command("_study_commands.Compare", "compare models on the same splits, with statistics", _REPEAT),
+    "learning-curve": Command(
+        "_sample_size_command.LearningCurve", "score against sample size, and the sample that a target needs", _REPEAT
+    ),
     "tune": Command("_study_commands.Tune", "search a model's settings inside the training part", _REPEAT),
     "reproduce": Command(
         "_paper_commands.Reproduce", "make a table or figure of the paper, the printed numbers beside ours", _REPEAT

@@ -16,9 +16,9 @@ from bnt.paper._output import circumstances, lines, rows, skipped
 from bnt.paper._plan import Plan
 from bnt.paper._printed import show
 from bnt.plotting._style import canvas, styled
-from bnt.splits import Split, named_splits
+from bnt.splits import Split
 from bnt.studies._job import Variant
-from bnt.studies._statistics import summarise
+from bnt.studies._sample_size import curve_table, thinned_splits
 from bnt.studies._wording import percent
 
 if TYPE_CHECKING:
@@ -27,31 +27,11 @@ if TYPE_CHECKING:
 MODELS = ("bnt", "bnt-released", "vanilla", "svm")
 
 
-def share_name(fraction: float) -> str:
-    """Return the ending of a split's name that says which share of the training part it keeps."""
-    return f"+{100 * fraction:.0f}pc"
-
-
-def thinned_splits(plan: Plan) -> list[Split]:
-    """Return the plan's splits with each share of their training part; validation and test stay as they are."""
-    if plan.protocol not in ("site-stratified", "random", "released"):
-        raise BadInput(
-            f"The learning curve draws smaller training parts itself: protocol must be site-stratified, random or "
-            f"released, not {plan.protocol}.",
-            parameter="protocol",
-        )
-    found = []
-    for fraction in plan.fractions:
-        splits = named_splits(
-            plan.cohort,
-            plan.label,
-            plan.protocol,
-            n_splits=plan.n_splits,
-            seed=plan.split_seed,
-            train_fraction=fraction,
-        )
-        found += [replace(split, name=split.name + share_name(fraction)) for split in splits]
-    return found
+def plan_splits(plan: Plan) -> list[Split]:
+    """Return the plan's splits with each share of their training part."""
+    return thinned_splits(
+        plan.cohort, plan.label, plan.protocol, plan.fractions, n_splits=plan.n_splits, seed=plan.split_seed
+    )
 
 
 def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
@@ -64,7 +44,7 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
         return plan, ""
     fewest: dict[float, int] = {}
     for fraction in plan.fractions:
-        fewest[fraction] = min(len(split.train) for split in thinned_splits(replace(plan, fractions=(fraction,))))
+        fewest[fraction] = min(len(split.train) for split in plan_splits(replace(plan, fractions=(fraction,))))
     small = [f for f, n in fewest.items() if n < max(sizes)]
     if len(small) == len(fewest):
         raise BadInput(
@@ -86,30 +66,15 @@ def learning_curve(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     if left_out:
         plan.say(left_out)
     # A share of the training part is no repeat of another: nothing is averaged or tested over them.
-    result = run_grid(plan, variants, thinned_splits(plan), comparable=False)
+    result = run_grid(plan, variants, plan_splits(plan), comparable=False)
     table = collect(plan, result)
     return table, markdown(plan, result, table, left_out), draw(plan, table)
 
 
 def collect(plan: Plan, result: GridResult) -> pd.DataFrame:
     """Return one row per model and share: mean and SD of AUROC over splits."""
-    found = []
-    for model, group in result.runs.groupby("variant", sort=False):
-        for fraction in plan.fractions:
-            part = group[group["split"].str.endswith(share_name(fraction))]
-            scores = summarise((100 * part.groupby("split")["auroc"].mean()).tolist())
-            n = float(part["n_train"].mean()) if len(part) else float("nan")
-            found.append(
-                {
-                    "model": model,
-                    "fraction": fraction,
-                    "n_train": n,
-                    "n_splits": scores.n,
-                    "auroc": scores.mean,
-                    "auroc_sd": scores.sd,
-                }
-            )
-    return pd.DataFrame(found)
+    table = curve_table(result.runs, plan.fractions, "auroc")
+    return table.assign(auroc=100 * table["auroc"], auroc_sd=100 * table["auroc_sd"])
 
 
 def markdown(plan: Plan, result: GridResult, table: pd.DataFrame, left_out: str = "") -> str:

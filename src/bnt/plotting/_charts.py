@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -276,6 +276,53 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     if high / low < 30:  # powers of ten alone would leave the axis without a number
         axes.set_xticks([t for e in range(-2, 7) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high])
     axes.set(xlabel="processor seconds per run", ylabel=f"mean test {shown_name(metric)}")
+    legend(figure, axes)
+    return figure
+
+
+@styled
+def sample_size_curve(
+    table: pd.DataFrame, metric: str, curves: Mapping[str, Callable[[np.ndarray], np.ndarray]], target: float | None
+) -> Figure:
+    """Draw scores (mean and SD over splits) against training people, the fitted curves, and a target if there is one.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row per ``model`` and ``n_train`` with the columns ``metric`` and ``metric_sd``.
+    metric : str
+    curves : mapping
+        For each model the fitted score as a function of n, drawn to twice the largest n; models may lack one.
+    target : float, optional
+    """
+    figure, (axes,) = canvas(width=4.6, height=3.0)
+    most = float(table["n_train"].max())
+    for i, (model, part) in enumerate(table.groupby("model", sort=False)):
+        style = look(i)
+        axes.errorbar(
+            part["n_train"],
+            part[metric],
+            yerr=part[f"{metric}_sd"].fillna(0.0),
+            color=style["color"],
+            marker=style["marker"],
+            ls="none",
+            ms=3.5,
+            elinewidth=0.7,
+            capsize=1.5,
+            label=wrapped(str(model)),
+        )
+        if model in curves:
+            n = np.geomspace(part["n_train"].min(), 2 * most, 100)
+            axes.plot(n, curves[str(model)](n), color=style["color"], lw=0.9)
+    if target is not None:
+        axes.axhline(target, **REFERENCE_LINE)
+        axes.annotate(f"target {target:g}", (2 * most, target), ha="right", va="bottom", fontsize=7)
+    axes.set_xscale("log")
+    ticks = sorted({int(n) for n in table["n_train"].dropna()} | {int(2 * most)})
+    ticks = ticks if len(ticks) <= 8 else [*ticks[: -1 : len(ticks) // 5], ticks[-1]]
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="training people", ylabel=f"test {shown_name(metric)}")
     legend(figure, axes)
     return figure
 

@@ -1,9 +1,11 @@
 __all__ = [
+    "PowerLaw",
     "Study",
     "Tuning",
     "Variant",
     "comparison_table",
     "delong",
+    "fit_power_law",
     "holm",
     "paired_test",
     "permutation_test",
@@ -14,6 +16,7 @@ __all__ = [
 
 from ._job import Variant
 from ._results import comparison_table, run_table, summary_table
+from ._sample_size import PowerLaw, fit_power_law
 from ._statistics import delong, holm, paired_test, permutation_test, summarise
 from ._study import Study
 from ._tuning import Tuning

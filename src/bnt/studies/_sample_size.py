@@ -1,0 +1,157 @@
+"""Score against the size of the training part, and how many people a target would need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import curve_fit
+
+from bnt.cohort import Cohort
+from bnt.errors import BadInput
+from bnt.splits import Split, named_splits
+from bnt.splits._protocols import canonical
+
+SHRINKABLE = ("site-stratified", "random", "released")
+DRAWS = 500
+LOW, HIGH = (0.0, 0.0, 0.05), (1.0, 50.0, 2.0)  # of a, b and c below
+FEWEST_SIZES = 4
+
+
+def share_name(fraction: float) -> str:
+    """Return the ending of a split's name that says which share of the training part it keeps."""
+    return f"+{100 * fraction:.0f}pc"
+
+
+def thinned_splits(
+    cohort: Cohort, label: str, protocol: str, fractions: Sequence[float], *, n_splits: int, seed: int = 0
+) -> list[Split]:
+    """Return a protocol's splits with each share of their training part; validation and test stay as they are."""
+    if canonical(protocol) not in SHRINKABLE:
+        raise BadInput(
+            f"A learning curve draws smaller training parts itself: protocol must be one of {', '.join(SHRINKABLE)}, "
+            f"not {protocol}.",
+            parameter="protocol",
+        )
+    found = []
+    for fraction in fractions:
+        splits = named_splits(cohort, label, protocol, n_splits=n_splits, seed=seed, train_fraction=fraction)
+        found += [replace(split, name=split.name + share_name(fraction)) for split in splits]
+    return found
+
+
+def curve_table(runs: pd.DataFrame, fractions: Sequence[float], metric: str) -> pd.DataFrame:
+    """Return one row per model and share of a table of runs: people, mean and SD over splits of a metric."""
+    found = []
+    for model, group in runs.groupby("variant", sort=False):
+        for fraction in fractions:
+            part = group[group["split"].str.endswith(share_name(fraction))]
+            scores = part.groupby("split")[metric].mean()
+            found.append(
+                {
+                    "model": model,
+                    "fraction": fraction,
+                    "n_train": float(part["n_train"].mean()) if len(part) else np.nan,
+                    "n_splits": len(scores),
+                    metric: scores.mean(),
+                    f"{metric}_sd": scores.std(ddof=1) if len(scores) > 1 else np.nan,
+                }
+            )
+    return pd.DataFrame(found)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """The curve a - b n^-c: a score that rises with n people towards its limit a.
+
+    Attributes
+    ----------
+    limit, scale, exponent : float
+        a, b and c.
+
+    Examples
+    --------
+    >>> from bnt.studies import PowerLaw
+    >>> law = PowerLaw(limit=0.8, scale=1.0, exponent=0.5)
+    >>> round(law.people_for(0.75))
+    400
+    >>> law.people_for(0.9)
+    inf
+    """
+
+    limit: float
+    scale: float
+    exponent: float
+
+    def score(self, n: np.ndarray) -> np.ndarray:
+        """Return the score with n training people."""
+        return self.limit - self.scale * np.asarray(n, dtype=float) ** -self.exponent
+
+    def people_for(self, target: float) -> float:
+        """Return how many training people reach a score; infinitely many if it is above the limit."""
+        if self.limit <= target:
+            return float("inf")
+        return float((self.scale / (self.limit - target)) ** (1 / self.exponent))
+
+
+def fit_power_law(n: np.ndarray, scores: np.ndarray) -> PowerLaw:
+    """Fit a power law by least squares, with a limit of at most 1.
+
+    Parameters
+    ----------
+    n, scores : array
+        People and score of each run, at four sizes or more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.studies import fit_power_law
+    >>> n = np.array([50, 100, 200, 400, 800])
+    >>> round(fit_power_law(n, 0.8 - n**-0.5).limit, 3)
+    0.8
+    """
+    n, scores = np.asarray(n, dtype=float), np.asarray(scores, dtype=float)
+    known = np.isfinite(n) & np.isfinite(scores)
+    if len(np.unique(n[known])) < FEWEST_SIZES:
+        raise BadInput(
+            f"A learning curve is fitted to {FEWEST_SIZES} sizes or more: ask for more fractions.", "fractions"
+        )
+
+    def curve(x: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
+        return a - b * x**-c
+
+    start = (min(float(scores[known].max()) + 0.02, 0.999), 1.0, 0.5)
+    try:
+        found, _ = curve_fit(curve, n[known], scores[known], p0=start, bounds=(LOW, HIGH), max_nfev=20000)
+    except RuntimeError as error:
+        raise BadInput(f"No learning curve fits these scores ({error}).") from error
+    return PowerLaw(*map(float, found))
+
+
+def people_needed(runs: pd.DataFrame, metric: str, target: float, seed: int = 0) -> tuple[float, float, float]:
+    """Return how many training people a target needs, and a 95 % interval from resampled splits.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Runs of one model on :func:`thinned_splits`.
+    metric : str
+    target : float
+    seed : int
+        Of the resampling: whole splits, with all their sizes, are drawn with replacement.
+    """
+    base = runs["split"].str.rsplit("+", n=1).str[0]
+    names = base.unique()
+    groups = {name: runs[base == name] for name in names}
+    rng = np.random.default_rng(seed)
+    whole = fit_power_law(runs["n_train"].to_numpy(), runs[metric].to_numpy()).people_for(target)
+    if len(names) < 2:
+        return whole, float("nan"), float("nan")
+    drawn = []
+    for _ in range(DRAWS):
+        some = pd.concat([groups[name] for name in rng.choice(names, len(names))])
+        drawn.append(fit_power_law(some["n_train"].to_numpy(), some[metric].to_numpy()).people_for(target))
+    low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
+    return whole, float(low), float(high)
