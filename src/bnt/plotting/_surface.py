@@ -56,7 +56,7 @@ def surface_map(image: Any, label: str, signed: bool = True) -> Figure:
         found = SurfaceImage.from_volume(meshes["pial"], image, interpolation="nearest_most_frequent")
         values = np.concatenate([np.ravel(part) for part in found.data.parts.values()])
         span = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-        colours = signed_colours() if signed else "viridis"
+        colours = signed_colours("#DDDDDD") if signed else "viridis"  # an ROI near 0 is not white on white
         low = -span if signed else 0.0
         for i, (hemisphere, view) in enumerate(SIDES):
             axes = figure.add_axes((0.22 * i, 0.02, 0.22, 0.9), projection="3d")
@@ -74,6 +74,8 @@ def surface_map(image: Any, label: str, signed: bool = True) -> Figure:
                 axes=axes,
                 figure=figure,
             )
+            for collection in axes.collections:
+                collection.set_rasterized(True)  # 20,000 triangles as vectors take minutes and megabytes
             axes.set_title(f"{hemisphere}, {view}", fontsize=7, y=0.95)
     bar = figure.add_axes((0.9, 0.2, 0.012, 0.6))
     figure.colorbar(ScalarMappable(Normalize(low, span), colours), cax=bar, label=label)
