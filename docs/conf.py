@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 from bnt import __version__
 
@@ -100,17 +99,13 @@ TABLES = {
     "*(The table of recipes is made when the pages are built with `make docs`.)*": recipes_table,
     "*(The table of kinds is made when the pages are built with `make docs`.)*": kinds_table,
 }
-OTHERS = ("benchmark", "leaderboard", "explaining", "theory", "reproduction", "abcd", "cluster", "tuning")
 
 
 def fill(app: object, name: str, source: list[str]) -> None:
-    """Put tables made from the code where a page names them, and the optional pages into the contents."""
+    """Put tables made from the code where a page names them."""
     for word, made in TABLES.items():
         if word in source[0]:
             source[0] = source[0].replace(word, made())
-    if name == "index":
-        here = Path(__file__).parent
-        source[0] = source[0].replace("OTHER_PAGES", "\n".join(o for o in OTHERS if (here / f"{o}.md").is_file()))
 
 
 def plain_bars(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
