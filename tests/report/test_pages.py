@@ -208,7 +208,7 @@ def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
     assert main(["split", str(cohort_folder), "--n-splits", "2", "--out", str(tmp_path / "mine.csv")]) == 0
     table = ["--protocol", str(tmp_path / "mine.csv"), "--split", "split1", "--out", str(tmp_path / "run")]
     assert main([*words, *table]) == 0
-    text = write_report(tmp_path / "run").read_text()
+    text = write_report(tmp_path / "run", with_ids=True).read_text()
     monkeypatch.chdir(tmp_path)
     Path("splits.csv").write_text(downloads(text)["splits.csv"])
     first = load_result(tmp_path / "run")

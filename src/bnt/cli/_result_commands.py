@@ -215,6 +215,8 @@ class Report:
     """Keep the page of a study current until all its runs are finished."""
     every: float = 10.0
     """Seconds between two looks (with --watch)."""
+    with_ids: bool = False
+    """Also the ids of subjects and whole paths, which the page has not, so that it can be shared."""
 
     def run(self) -> None:
         """Write the page and say where it is."""
@@ -223,7 +225,7 @@ class Report:
         if self.watch:
             from bnt._progress import say
 
-            target = watch_report(self.folder, self.out, every=self.every, say=say)
+            target = watch_report(self.folder, self.out, every=self.every, say=say, with_ids=self.with_ids)
         else:
-            target = write_report(self.folder, self.out)
+            target = write_report(self.folder, self.out, with_ids=self.with_ids)
         print(f"{target} ({target.stat().st_size / 1e6:.1f} MB)")

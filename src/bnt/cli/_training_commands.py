@@ -232,10 +232,12 @@ def headline(report: dict, label: str) -> str:
         span = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
         return f"{name} {test[name]:.3f}{span}"
 
-    names = [n for n in ("auroc", "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
+    caution = report.get("site_caution") or ""
+    within = ["auroc_within_site"] if caution else []
+    names = [n for n in ("auroc", *within, "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
     positive = report["positive_class"]
     who = f" (positive class: {label} = {positive})" if positive is not None else ""
     return (
         f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets\n"
-        f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s"
+        f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s" + (f"\n{caution}" if caution else "")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -53,6 +54,31 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
         os.fsync(handle.fileno())
     os.replace(temporary, path)
     sync_folder(path.parent)
+
+
+# A path from the root, up to its last part; words like 1/2 and addresses (https://) are left alone.
+_FOLDERS = re.compile(r"""(?<![\w./:~<>-])~?/(?:[^\s/"'=:,;()<>\\]+/)+""")
+
+
+def without_folders(text: str, *folders: str | Path) -> str:
+    """Return a text in which paths from the root have their last part only: it can be shared.
+
+    Parameters
+    ----------
+    text : str
+    *folders : path
+        Folders that may be in it; those with blanks are not recognised by themselves.
+
+    Examples
+    --------
+    >>> without_folders("bnt train /data/study 7/cohort --model /home/me/mine.py:Net", "/data/study 7/cohort")
+    'bnt train cohort --model mine.py:Net'
+    """
+    for folder in folders:
+        for path in {str(folder), str(Path(folder).absolute())}:
+            if path.startswith("/") and len(path) > 1:
+                text = text.replace(path, Path(path).name).replace(str(Path(path).parent) + "/", "")
+    return _FOLDERS.sub("", text)
 
 
 def refuse_existing(path: Path, overwrite: bool, marker: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from bnt.cohort._scans import SAME_SCAN
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 FISHER_KINDS = ("shrunk-z", "fisher-z")
 FEW_VOLUMES = 100  # fewer were left out of the paper's cohort
 SMALL_SITE = 10  # fewer in a class cannot be spread over training, validation and test
+STRONG_SITE = 0.2  # Cramer's V of site and class, corrected for chance: site alone then has an AUROC of about 0.6
+FEW_AT_SITE = 5  # of fewer people a share says nothing
 LARGE_DIFFERENCE = 0.2  # standard deviations: small by convention, enough to be learned from
 
 
@@ -184,6 +188,12 @@ def _design(report: Inspection) -> Iterator[Check]:
         yield Check("classes at sites", "warning", f"only one class at {_some(lonely, 6)}: site gives the label away")
     else:
         yield Check("classes at sites", "ok", "every site has every class")
+    confound = site_confound(
+        {site.name: list(site.classes.values()) for site in report.sites},
+        [f"{report.label} = {name}" for name in report.levels.values()],
+    )
+    if confound:
+        yield Check("classes by site", "warning", confound)
     if small:
         yield Check("site sizes", "note", f"fewer than {SMALL_SITE} of a class at {_some(small, 6)}")
     first, second = [*report.levels.values()][:2]
@@ -191,6 +201,51 @@ def _design(report: Inspection) -> Iterator[Check]:
         if abs(d) >= LARGE_DIFFERENCE:
             more = "higher" if d > 0 else "lower"
             yield Check("confounds", "note", f"{column} is {more} in {second} than in {first}, by {abs(d):.2f} SD")
+
+
+def site_confound(counts: Mapping[str, Sequence[int]], classes: Sequence[str]) -> str:
+    """Return a caution where the share of a class differs strongly between sites; empty where it does not.
+
+    Strongly: Cramer's V between site and class, with Bergsma's correction for chance, is 0.2 or more.
+
+    Parameters
+    ----------
+    counts : mapping
+        For each site the number of subjects of each class.
+    classes : sequence of str
+        How each class is called; of two the second is spoken of, of more the one that differs most.
+
+    Examples
+    --------
+    >>> site_confound({"A": [12, 88], "B": [88, 12]}, ["well", "ill"])[:50]
+    'The share of ill runs from 12 % (B) to 88 % (A): s'
+    >>> site_confound({"A": [50, 50], "B": [48, 52]}, ["well", "ill"])
+    ''
+    """
+    table = np.array([list(row) for row in counts.values()], dtype=float)
+    names = [name for name, row in zip(counts, table) if row.sum()]
+    table = table[table.sum(1) > 0]
+    n, found = table.sum(), []
+    for k in range(1 if len(classes) == 2 else 0, len(classes)):
+        ones, all_of = table[:, k], table.sum(1)
+        share = ones.sum() / max(n, 1.0)
+        if len(names) < 2 or not 0 < share < 1:
+            continue
+        between = float((all_of * (ones / all_of - share) ** 2).sum() / (n * share * (1 - share)))
+        found.append((between - (len(names) - 1) / (n - 1), k))
+    strongest, k = max(found, default=(0.0, 0))
+    if strongest < STRONG_SITE**2:
+        return ""
+    ones, rest = table[:, k], table.sum(1) - table[:, k]
+    shares = ones / (ones + rest)
+    order = [i for i in np.argsort(shares, kind="stable") if table[i].sum() >= FEW_AT_SITE] or [0]
+    higher = (shares[:, None] > shares) + 0.5 * (shares[:, None] == shares)
+    area = float(ones @ higher @ rest / (ones.sum() * rest.sum()))
+    low, high = order[0], order[-1]
+    return (
+        f"The share of {classes[k]} runs from {shares[low]:.0%} ({names[low]}) to {shares[high]:.0%} ({names[high]}): "
+        f"site alone has an AUROC of {area:.2f}, so read the AUROC within sites beside the overall one."
+    ).replace("%", " %")
 
 
 def _files(report: Inspection) -> Iterator[Check]:

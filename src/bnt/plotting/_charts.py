@@ -330,6 +330,7 @@ def sample_size_curve(
 def shown_name(metric: str) -> str:
     """Return a metric's name as figures and tables show it."""
     special = {"auroc": "AUROC", "mse": "MSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
+    special["auroc_within_site"] = "AUROC within sites"
     return special.get(metric, metric.replace("_", " "))
 
 

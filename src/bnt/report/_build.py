@@ -16,7 +16,9 @@ from bnt.studies._results import read_study
 LARGEST = 15_000_000  # bytes of a page
 
 
-def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: int = 0) -> Path:
+def write_report(
+    folder: str | Path, out: str | Path | None = None, *, refresh: int = 0, with_ids: bool = False
+) -> Path:
     """Write ``report.html`` into a run's or a study's folder, or to ``out``; return where it is.
 
     Parameters
@@ -28,6 +30,8 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: 
     refresh : int
         Seconds after which a browser reads the page of an unfinished study again; 0 is never, and then an
         unfinished study needs at least one finished run.
+    with_ids : bool
+        Also the ids of subjects (the table of splits) and whole paths. Without them the page can be shared.
 
     Examples
     --------
@@ -38,9 +42,9 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, refresh: 
     folder = Path(folder)
     target = Path(out) if out is not None else folder / "report.html"
     if (folder / "study.json").is_file():
-        text = render("study.html", **study_page(folder, refresh))
+        text = render("study.html", **study_page(folder, refresh, with_ids))
     elif (folder / "config.toml").is_file():
-        text = render("run.html", **run_page(folder))
+        text = render("run.html", **run_page(folder, with_ids))
     else:
         raise BadInput(f"{folder} is neither a run nor a study: give a folder made by bnt train or bnt compare.")
     if len(text.encode()) > LARGEST:
@@ -66,6 +70,7 @@ def watch_report(
     *,
     every: float = 10.0,
     say: Callable[[str], None] = print,
+    with_ids: bool = False,
 ) -> Path:
     """Keep a study's page current until all its runs are finished, or its command has ended; return where it is.
 
@@ -79,6 +84,8 @@ def watch_report(
         Seconds between two looks; the page is written again only when something has changed.
     say : callable
         Called with a line whenever a run has finished.
+    with_ids : bool
+        As in :func:`write_report`.
 
     Examples
     --------
@@ -103,7 +110,7 @@ def watch_report(
         running = bool(holder(folder / ".lock"))  # read before the runs: what ends in between is seen at the next look
         now = state(folder)
         if now != last:
-            target = write_report(folder, out, refresh=max(5, round(every)))
+            target = write_report(folder, out, refresh=max(5, round(every)), with_ids=with_ids)
             if last is None or now[0] != last[0]:
                 say(f"{now[0]} of {now[1]} runs finished: {target}")
             last = now
@@ -111,6 +118,6 @@ def watch_report(
             return target
         if seen and not running:
             say(f"The study has ended with {now[0]} of {now[1]} runs finished; run its command again to resume.")
-            return write_report(folder, out) if now[0] else target
+            return write_report(folder, out, with_ids=with_ids) if now[0] else target
         seen = seen or running
         time.sleep(every)

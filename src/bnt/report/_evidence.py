@@ -159,6 +159,11 @@ def leaks(folder: Path, cohort: CohortFacts) -> str | None:
     return find_leak(read_splits(file)[0], cohort.identities).rstrip(".")
 
 
+def named_leak(leak: str | None, with_ids: bool) -> str | None:
+    """Return a leak as a page may say it: without the names of subjects, unless they are asked for."""
+    return leak if not leak or with_ids else "a subject, a family or a scan is on two sides (--with-ids names them)"
+
+
 def guard_text(leak: str | None) -> str:
     """Return the leak guard's finding in a few words; see :func:`leaks`."""
     guard = {None: "passed before training", "": "no subject, family or scan on two sides (checked again)"}
@@ -215,9 +220,14 @@ def _leak_caveats(leak: str | None) -> list[str]:
     return [f"LEAK: {leak}. Do not use the scores of this split."] if leak else []
 
 
+def _site_caveats(made: dict[str, Any]) -> list[str]:
+    """Return the caution of a run's report or of a study about classes whose share differs between sites."""
+    return [str(made["site_caution"])] if made.get("site_caution") else []
+
+
 def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: bool, chosen: bool) -> list[str]:
     """Return the caveats of one run; ``chosen`` says whether its epoch was chosen on the validation part."""
-    found = _leak_caveats(leak)
+    found = _leak_caveats(leak) + _site_caveats(report)
     n_test = report["n"]["test"]
     if not in_study:
         changes = "changes an AUROC by 0.03 to 0.05" if "auroc" in report["test"] else "gives another score"
@@ -242,7 +252,7 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
 
 def study_caveats(study: dict[str, Any], runs: pd.DataFrame, planned: int, leak: str | None) -> list[str]:
     """Return the caveats of a study."""
-    found = _leak_caveats(leak) + _protocol_caveats(study["protocol"])
+    found = _leak_caveats(leak) + _site_caveats(study) + _protocol_caveats(study["protocol"])
     if len(runs) < planned:
         found.append(f"{len(runs)} of {planned} runs are finished: the tables show those.")
     if len(study["splits"]) < FEW_SPLITS:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,10 +19,14 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from bnt.cohort._files import without_folders
 from bnt.plotting._style import inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+FEWEST_LETTERS = 4  # of an id that is looked for in a text
 
 
 class Chart(NamedTuple):
@@ -46,6 +53,43 @@ class Contents:
         """Return the next number of a figure or table."""
         self._counts[kind] = self._counts.get(kind, 0) + 1
         return self._counts[kind]
+
+
+def shareable(value: Any, folders: Sequence[str | Path], ids: Sequence[str]) -> Any:
+    """Return what a page shows without paths from the root, and its texts without subjects' ids.
+
+    Parameters
+    ----------
+    value : Any
+        Texts, tables and charts, nested in any way; figures stay as they are.
+    folders : sequence of path
+        Those that may be named.
+    ids : sequence of str
+        Short ones, which could be any number, are left alone: no text of ours has them.
+    """
+    if isinstance(value, Markup | bytes):
+        return value
+    if isinstance(value, str | Path):
+        text = without_folders(str(value), *folders)
+        named = {name for name in ids if len(name) >= FEWEST_LETTERS and name in text}
+        for name in sorted(named, key=len, reverse=True):
+            text = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\d)", "(id left out)", text)
+        return text
+    if isinstance(value, pd.DataFrame):
+        found = value.copy()
+        for column in found.columns:
+            if not pd.api.types.is_numeric_dtype(found[column]):
+                found[column] = [shareable(one, folders, ids) for one in found[column]]
+        return found
+    if isinstance(value, Chart):
+        return Chart(value.figure, shareable(value.data, folders, ids))
+    if isinstance(value, dict):
+        return {key: one if key == "view" else shareable(one, folders, ids) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(shareable(one, folders, ids) for one in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: shareable(getattr(value, f.name), folders, ids) for f in fields(value)})
+    return value
 
 
 def cell(value: Any) -> str:

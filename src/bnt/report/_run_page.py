@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._files import without_folders
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
 from bnt.plotting._charts import shown_name
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explained import Explanation, edge_matrix, read_explanation
-from bnt.report._render import Chart
+from bnt.report._render import Chart, shareable
 from bnt.splits import read_splits
 from bnt.splits._split import SplitName
 from bnt.studies._results import run_table, score_name
@@ -23,26 +24,25 @@ from bnt.training._config import RunConfig
 from bnt.training._trained import RunResult, load_result, of_people
 
 
-def run_page(folder: Path) -> dict[str, Any]:
-    """Return the values of ``run.html`` for one finished run."""
+def run_page(folder: Path, with_ids: bool = False) -> dict[str, Any]:
+    """Return the values of ``run.html`` for one finished run; ``with_ids`` names subjects and folders."""
     result = load_result(folder)
     config, report = result.config, result.report
     cohort = evidence.look_up_cohort(config.cohort)
     siblings = same_split(folder, config)
-    leak = evidence.leaks(folder, cohort)
+    leak = evidence.named_leak(evidence.leaks(folder, cohort), with_ids)
     explained = read_explanation(folder / "explain")
     chosen = bool(report["epochs"]) and config.recipe.select != "last"  # linear models have no epochs
     caveats = evidence.run_caveats(report, config.split, leak, siblings is not None, chosen)
     positive = report["positive_class"]
     split = read_splits(folder / "splits.csv")[0]
     several = siblings if siblings is not None and len(siblings) > 1 else None
-    return {
+    page = {
         "title": f"Prediction of {config.label} with {config.model}",
         "lead": lead(result, several),
         "caveats": caveats + (explained.warnings if explained is not None else []),
         "refresh": 0,
         "label": config.label,
-        "folder": folder,
         "overview": overview(result, cohort, leak),
         "parts": evidence.parts_by_class(folder, cohort, config.label),
         "sites_by_class": evidence.sites_by_class(cohort, config.label, {n for p in split.parts.values() for n in p}),
@@ -54,8 +54,11 @@ def run_page(folder: Path) -> dict[str, Any]:
         **training_charts(folder, config),
         "explained": explained,
         "brain": None if explained is None else on_the_brain(cohort, explained),
-        **reproducibility(folder, result),
+        **reproducibility(folder, result, with_ids),
     }
+    if with_ids:
+        return page
+    return shareable(page, [config.cohort, folder], [name for part in split.parts.values() for name in part])
 
 
 def interval_text(metrics: dict[str, Any], name: str) -> str:
@@ -77,6 +80,8 @@ def lead(result: RunResult, siblings: pd.DataFrame | None) -> str:
         text += f"{metrics['accuracy']:.3f}."
     elif metric == "r":
         text += " Guessing has r = 0."
+    if result.report.get("site_caution"):
+        text += f" Within sites the AUROC is {metrics['auroc_within_site']:.3f}."
     if siblings is not None:
         others = siblings[siblings["run"] != Path(result.folder).resolve().name]
         scores = ", ".join(f"{m} {v:.3f}" for m, v in zip(others["model"], others[metric]))
@@ -139,7 +144,7 @@ def test_charts(result: RunResult) -> dict[str, Chart | None]:
     binary = evidence.binary_columns(test)
     if binary is not None and 0 < binary[0].sum() < len(binary[0]):
         curve = pd.DataFrame({"positive": binary[0].astype(int), "probability": binary[1]})
-        both = {config.model: binary}
+        both = {without_folders(config.model): binary}
         made["roc"] = Chart(charts.roc_curves(both), curve)
         made["calibration"] = Chart(charts.calibration_curves(both), curve)
         sites = evidence.per_site_table(test)
@@ -187,7 +192,7 @@ def on_the_brain(cohort: evidence.CohortFacts, found: Explanation) -> dict[str, 
     }
 
 
-def reproducibility(folder: Path, result: RunResult) -> dict[str, Any]:
+def reproducibility(folder: Path, result: RunResult, with_ids: bool) -> dict[str, Any]:
     """Return how to repeat the run bit by bit."""
     config, report = result.config, result.report
     above = folder.resolve().parent.parent / "study.json"
@@ -197,7 +202,7 @@ def reproducibility(folder: Path, result: RunResult) -> dict[str, Any]:
     return {
         "needs_table": not above.is_file() and SplitName.parse(config.split).seed is None,
         "command": commands.train_command(config, table),
-        "splits": commands.split_table({config.split: folder}) or None,
+        "splits": (commands.split_table({config.split: folder}) or None) if with_ids else None,
         "settings": (folder / "config.toml").read_text(encoding="utf-8"),
         "versions": "\n".join([*versions, *digests]),
     }

@@ -13,7 +13,7 @@ from bnt.plotting import _charts as charts
 from bnt.plotting._charts import shown_name
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
-from bnt.report._render import Chart
+from bnt.report._render import Chart, shareable
 from bnt.studies._results import (
     comparison_table,
     notes,
@@ -67,7 +67,7 @@ def stored_tables(folder: Path, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.Da
     return summary_table(runs), comparison_table(folder, runs, chosen)
 
 
-def study_page(folder: Path, refresh: int = 0) -> dict[str, Any]:
+def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[str, Any]:
     """Return the values of ``study.html``.
 
     Parameters
@@ -75,6 +75,8 @@ def study_page(folder: Path, refresh: int = 0) -> dict[str, Any]:
     folder : path
     refresh : int
         Seconds after which a browser reads the page of an unfinished study again; 0 is never.
+    with_ids : bool
+        Name subjects and folders.
     """
     study = read_study(folder)
     planned = planned_runs(study)
@@ -82,7 +84,7 @@ def study_page(folder: Path, refresh: int = 0) -> dict[str, Any]:
     if runs.empty and not refresh:
         raise BadInput(f"{folder} has no finished run yet: follow it with bnt report --watch.")
     cohort = evidence.look_up_cohort(study["cohort"])
-    leak = study_leak(folder, planned, cohort)
+    leak = evidence.named_leak(study_leak(folder, planned, cohort), with_ids)
     models = len(study["variants"])
     page: dict[str, Any] = {
         "title": f"Prediction of {study['label']}: {counted(models, 'model')}",
@@ -105,11 +107,15 @@ def study_page(folder: Path, refresh: int = 0) -> dict[str, Any]:
         page |= {
             "lead": lead(summary, comparisons, metric),
             "metric": shown_name(metric),
-            "result": scores(runs, summary, comparisons, metric),
+            "result": scores(runs, summary, comparisons, metric, by_site=bool(study.get("site_caution"))),
             "subjects": subjects(folder, runs, summary),
             "cost": cost(summary, metric),
         }
-    return page | reproducibility(folder, study, planned, comparisons)
+    page |= reproducibility(folder, study, planned, comparisons, with_ids)
+    if with_ids:
+        return page
+    ids = [] if cohort.participants is None else cohort.participants["participant_id"].tolist()
+    return shareable(page, [study["cohort"], folder], ids)
 
 
 def study_leak(folder: Path, planned: Planned, cohort: evidence.CohortFacts) -> str | None:
@@ -169,10 +175,14 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
     ]
 
 
-def scores(runs: pd.DataFrame, summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> dict[str, Any]:
+def scores(
+    runs: pd.DataFrame, summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str, by_site: bool = False
+) -> dict[str, Any]:
     """Return scores over splits, and paired differences where there is more than one model."""
     shown = shown_name(metric)
-    columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity", "brier", "r", "mse") if c in summary]
+    within = ["auroc_within_site"] if by_site else []
+    every = ("auroc", *within, "accuracy", "sensitivity", "specificity", "brier", "r", "mse")
+    columns = [c for c in every if c in summary]
     compact = pd.DataFrame({"model": summary["variant"]})
     for column in columns:
         compact[shown_name(column)] = [mean_sd(row, column) for _, row in summary.iterrows()]
@@ -282,7 +292,9 @@ def progress(folder: Path, planned: Planned, runs: pd.DataFrame) -> dict[str, An
     }
 
 
-def reproducibility(folder: Path, study: dict[str, Any], planned: Planned, comparisons: pd.DataFrame) -> dict[str, Any]:
+def reproducibility(
+    folder: Path, study: dict[str, Any], planned: Planned, comparisons: pd.DataFrame, with_ids: bool
+) -> dict[str, Any]:
     """Return how to repeat the study."""
     config: RunConfig | None = None
     first: dict[str, Path] = {}
@@ -298,6 +310,6 @@ def reproducibility(folder: Path, study: dict[str, Any], planned: Planned, compa
     return {
         "command": commands.compare_command(study, config, reference, permutations) if compared else "",
         "typed": "\n".join(typed),
-        "splits": commands.split_table(first) or None,
+        "splits": (commands.split_table(first) or None) if with_ids else None,
         "settings": (folder / "study.json").read_text(),
     }

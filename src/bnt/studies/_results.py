@@ -22,7 +22,8 @@ from bnt.studies._statistics import (
 from bnt.studies._wording import p_value
 from bnt.training._trained import of_people
 
-METRICS = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
+RATES = ("accuracy", "sensitivity", "specificity", "balanced_accuracy")
+METRICS = ("auroc", "auroc_within_site", *RATES, "brier", "calibration_error")
 SCORES = ("r", "mse", "mae", "r2", "spearman")
 RECIPE = ("epochs", "patience", "select", "batch_size", "lr")  # what a table says of how a network was trained
 
@@ -276,13 +277,14 @@ def chance_column(folder: str | Path, runs: pd.DataFrame, variants: list[str], n
 NOTHING = "–"  # what a table shows where there is no number
 
 
-def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame) -> str:
-    """Return the study's headline as a Markdown table, in per cent for classification."""
-    columns = [c for c in ("auroc", "accuracy", "sensitivity", "specificity") if c in summary] or ["r", "mse", "mae"]
+def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame, by_site: bool = False) -> str:
+    """Return the study's headline as a Markdown table, in per cent for classes; ``by_site``: also within sites."""
+    shown_of = ("auroc", *(["auroc_within_site"] if by_site else []), "accuracy", "sensitivity", "specificity")
+    columns = [c for c in shown_of if c in summary] or ["r", "mse", "mae"]
     scale = 100 if "auroc" in summary else 1
     digits = 1 if scale == 100 else 3
     extra = [c for c in ("p_permutation_holm",) if c in comparisons]
-    heads = ["model", *columns, "splits", "difference [95 %]", "p (corrected, Holm)"]
+    heads = ["model", *(c.replace("_", " ") for c in columns), "splits", "difference [95 %]", "p (corrected, Holm)"]
     heads += ["p (permutation, Holm)"] * len(extra) + ["CPU s"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     found = comparisons.set_index("variant") if len(comparisons) else pd.DataFrame()
@@ -378,6 +380,8 @@ def write_tables(
     write_atomic(folder / "runs.csv", runs.to_csv(index=False))
     write_atomic(folder / "summary.csv", summary.to_csv(index=False))
     write_atomic(folder / "comparisons.csv", comparisons.to_csv(index=False))
-    text = "\n".join([markdown_table(summary, comparisons), *notes(runs, comparisons)])
+    caution = str(read_study(folder).get("site_caution") or "")
+    said = [*notes(runs, comparisons), *([caution] if caution else [])]
+    text = "\n".join([markdown_table(summary, comparisons, bool(caution)), *said])
     write_atomic(folder / "summary.md", text.rstrip("\n") + "\n")
     return runs, summary, comparisons

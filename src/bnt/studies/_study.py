@@ -63,7 +63,8 @@ class Study:
     Attributes
     ----------
     cautions : list of str
-        What will be undefined, in sentences: the AUROC of a split whose test part lacks a class.
+        What will be undefined or misleading, in sentences: the AUROC of a split whose test part lacks a class, or of
+        classes whose share differs strongly between sites.
 
     Examples
     --------
@@ -107,7 +108,8 @@ class Study:
         self.positive, self.command = positive, command
         self._atlases: dict[str, Cohort] = {}
         self._digests: dict[str, str] = {}
-        self.cautions = self._check_classes()
+        self.site_caution = self._site_caution()
+        self.cautions = self._check_classes() + ([self.site_caution] if self.site_caution else [])
 
     @staticmethod
     def _refuse_repeated(variants: list[str], splits: list[str], seeds: Sequence[int]) -> None:
@@ -132,6 +134,13 @@ class Study:
             v.name for v in self.variants if find_entry(v.model).trains_in_epochs and v.recipe.select != "last"
         ]
         return check_classes(self.cohort, self.label, self.splits, selecting)
+
+    def _site_caution(self) -> str:
+        from bnt.training._run import site_caution
+        from bnt.training._task import task_for
+
+        task = task_for(self.cohort.labels(self.label), self.task, positive=self.positive)
+        return site_caution(self.cohort, self.label, task)
 
     def cohort_of(self, variant: Variant) -> Cohort:
         """Return the cohort in the atlas that a variant is of."""
@@ -190,6 +199,7 @@ class Study:
             "split_sha256": [split.digest() for split in self.splits],
             "seeds": self.seeds,
             "variants": [asdict(v) for v in self.variants],
+            "site_caution": self.site_caution,
             "commands": [self.command] if self.command else [],
         }
 

@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from bnt import __version__
 from bnt.cohort import Cohort
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import without_folders, write_atomic
+from bnt.cohort._findings import site_confound
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.models import find_entry
@@ -146,6 +147,7 @@ def _train_and_test(
         **({"n_scans": dict(zip(PARTS, split.sizes))} if "person" in table else {}),
         "test": metrics_of(config.task, table, "test"),
         "validation": metrics_of(config.task, table, "validation"),
+        "site_caution": site_caution(cohort, config.label, config.task),
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": learner.n_parameters,
@@ -240,12 +242,13 @@ def metrics_of(task: Task, table: pd.DataFrame, part: str) -> dict[str, Any]:
     """Return the metrics of a part, of people and not of scans: counts and intervals are of independent units."""
     people = of_people(table[table["part"] == part])
     columns = ["predicted"] if task.kind == "regression" else [f"p_{name}" for name in task.classes]
-    return task.metrics(people["label"].to_numpy(), people[columns].to_numpy())
+    return task.metrics(people["label"].to_numpy(), people[columns].to_numpy(), people["site"].to_numpy())
 
 
 # -- the model card ------------------------------------------------------------------------------------
 
-SHOWN = ("auroc", "accuracy", "sensitivity", "specificity", "balanced_accuracy", "brier", "calibration_error")
+RATES = ("accuracy", "sensitivity", "specificity", "balanced_accuracy")
+SHOWN = ("auroc", "auroc_within_site", *RATES, "brier", "calibration_error")
 SHOWN_SCORE = ("mse", "mae", "r", "r2")
 
 
@@ -281,8 +284,17 @@ def _in_words(config: RunConfig) -> str:
     return ", ".join(parts)
 
 
+def site_caution(cohort: Cohort, label: str, task: Task) -> str:
+    """Return a caution where the share of a class differs strongly between sites; empty where it does not."""
+    if task.kind != "classification":
+        return ""
+    y, sites = task.encode(cohort.labels(label)), cohort.sites.astype(str)
+    counts = {site: np.bincount(y[sites == site], minlength=task.n_outputs).tolist() for site in np.unique(sites)}
+    return site_confound(counts, [f"{label} = {name}" for name in task.classes])
+
+
 def model_card(config: RunConfig, report: dict[str, Any]) -> str:
-    """Return the model card as Markdown: what the model is, was tested on, and is not. It names no subject."""
+    """Return the model card as Markdown: what the model is, was tested on, and is not. No subject, no folder."""
     test, n = report["test"], report["n"]
     shown = SHOWN_SCORE if config.task.kind == "regression" else SHOWN
     positive = report["positive_class"]
@@ -291,7 +303,7 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
     members = f", mean of {config.recipe.n_members} networks" if config.recipe.n_members > 1 else ""
     refit = " The tested weights were trained again on training + validation." if config.recipe.refit else ""
     versions = ", ".join(f"{k} {v}" for k, v in report["versions"].items())
-    return "\n".join(
+    text = "\n".join(
         [
             f"# {config.model}: {config.label} from {config.kind} connectomes of {config.n_rois} ROIs",
             "",
@@ -306,6 +318,7 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "|---|---|---|",
             *[_row(name, test) for name in shown if name in test],
             "",
+            *([report["site_caution"], ""] if report.get("site_caution") else []),
             "## How it was made",
             "",
             f"- Model `{config.model}` ({options}), {report['n_parameters']:,} parameters{members}.",
@@ -319,3 +332,4 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "",
         ]
     )
+    return without_folders(text, config.cohort)

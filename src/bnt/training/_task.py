@@ -83,13 +83,16 @@ class Task:
             return auroc_or_nan(codes == 1, predictions[:, 1])
         return float(np.mean([auroc_or_nan(codes == c, predictions[:, c]) for c in range(self.n_outputs)]))
 
-    def metrics(self, y: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-        """Return what is reported of predictions, with 95 % intervals."""
+    def metrics(self, y: np.ndarray, predictions: np.ndarray, sites: np.ndarray | None = None) -> dict[str, Any]:
+        """Return what is reported of predictions, with 95 % intervals; of two classes also within ``sites``."""
         if self.kind == "regression":
             return regression_metrics(y, predictions[:, 0])
         codes = self.encode(y)
         if self.n_outputs == 2:
-            return binary_metrics(codes == 1, predictions[:, 1])
+            found = binary_metrics(codes == 1, predictions[:, 1])
+            if sites is not None:
+                found["auroc_within_site"] = auroc_within(codes == 1, predictions[:, 1], sites)
+            return found
         return multiclass_metrics(codes, predictions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,6 +192,22 @@ def auroc_or_nan(positive: np.ndarray, score: np.ndarray) -> float:
         return float("nan")
     ranks = rankdata(score)
     return float((ranks[positive].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))
+
+
+def auroc_within(positive: np.ndarray, score: np.ndarray, sites: np.ndarray) -> float:
+    """Return the AUROC over pairs of people of one site: what is left where site tells the classes apart.
+
+    The share of such pairs, one person of each class, in which the positive one has the higher score; ties count half.
+    NaN where no site has both classes.
+    """
+    positive, score, sites = np.asarray(positive, dtype=bool), np.asarray(score), np.asarray(sites).astype(str)
+    won = pairs = 0.0
+    for site in np.unique(sites):
+        here = sites == site
+        n = float(positive[here].sum() * (~positive[here]).sum())
+        if n:
+            won, pairs = won + n * auroc_or_nan(positive[here], score[here]), pairs + n
+    return won / pairs if pairs else float("nan")
 
 
 def auroc_interval(positive: np.ndarray, score: np.ndarray) -> tuple[float, float]:
