@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import write_atomic
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.connectivity import connectomes
 from bnt.models.classical import Best, LinearEnsemble, LinearModel, MultiKernel
 from bnt.models.classical._best import SERIES, SeriesKernels, stacked_weights

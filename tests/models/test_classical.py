@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from bnt.cohort import flat
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, list_models

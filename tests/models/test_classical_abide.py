@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.connectivity import connectomes
 from bnt.models import create_model
 from bnt.models.classical._inputs import Inputs

@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.svm import SVC, SVR
 
 from bnt.cohort import flat, square
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.models import create_model
 from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import Centring, platt

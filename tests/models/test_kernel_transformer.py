@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import load, save
 
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model

@@ -9,7 +9,7 @@ import pytest
 from sklearn.covariance import ledoit_wolf
 
 from bnt.cohort import square
-from bnt.cohort._store import Series
+from bnt.cohort._scans import Series
 from bnt.connectivity import connectomes
 from bnt.errors import BadInput
 from bnt.models import create_model
