@@ -11,6 +11,8 @@ from source_files import LABELS, T, put, series, write_1d, write_participants, w
 
 from bnt.errors import BadInput
 from bnt.sources._ingest import import_cohort
+from bnt.sources._quality import find_quality
+from bnt.sources._scan import Content, Scan
 
 FD = np.array([np.nan, *np.linspace(0.1, 0.3, T - 1)])
 SPACE = "space-MNI152NLin2009cAsym"
@@ -125,3 +127,15 @@ def test_motion_of_cpac(tmp_path, how):
         put(stem.with_name(f"{stem.name}_power_params.txt")).write_text("Subject,Scan,MeanFD_Power\nx,y,0.17\n")
     found = import_cohort(tmp_path / "cpac", tmp_path / "out").participants["mean_fd"][0]
     assert found == pytest.approx(0.17 if how in ("summary", "power_params") else fd.mean())
+
+
+@pytest.mark.parametrize("tail", ["desc-confounds_timeseries", "desc-confounds_regressors"])
+def test_motion_of_fmriprep(tmp_path, tail):
+    func = tmp_path / "sub-01" / "ses-1" / "func"
+    write(func / f"sub-01_ses-1_task-rest_{tail}.tsv", csf=np.arange(T), framewise_displacement=FD)
+    bold = func / f"sub-01_ses-1_task-rest_{SPACE}_desc-preproc_bold.nii.gz"
+    other = func / f"sub-01_ses-1_task-nback_{SPACE}_desc-preproc_bold.nii.gz"
+    scans = [Scan("sub-01", file, Content, "ses-1") for file in (bold, other)]
+    found = find_quality(scans, tmp_path)
+    assert found[0].columns["mean_fd"] == pytest.approx(np.nanmean(FD))
+    assert "mean_fd" not in found[1].columns

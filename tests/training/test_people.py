@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -89,6 +91,7 @@ def test_tables_tests_and_pages_of_a_study_are_of_people(cohort, tmp_path):
     assert compared["n_subjects"].tolist() == [len(pooled)]
     page = write_report(tmp_path / "study").read_text()
     assert f"120 scans of {PEOPLE} people" in page
+    assert re.search(r"all sites</td>\s*<td[^>]*>20</td>\s*<td[^>]*>20</td>", page)
 
 
 def test_a_person_whose_class_changes_has_one_row_per_class():

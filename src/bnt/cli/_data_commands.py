@@ -239,11 +239,15 @@ class Import:
 
     def run(self) -> None:
         """Import, and print what came out of it."""
+        from bnt.cohort._inspect import people_of
         from bnt.sources._ingest import import_cohort
 
         cohort = import_cohort(**vars(self))
         missing = cohort.participants["n_missing_rois"]
         print(f"{cohort!r}")
+        people = len(set(people_of(cohort.participants)))
+        if people < len(cohort):
+            print(f"{len(cohort)} scans of {people} people; counts, intervals and tests of results are of people.")
         if missing.any():
             print(f"{int((missing > 0).sum())} subjects lack {int(missing.sum())} ROIs in all; their edges are 0.")
         for check in sorted({f["check"] for f in cohort.findings}):

@@ -135,12 +135,13 @@ def parts_by_class(folder: Path, cohort: CohortFacts, label: str) -> pd.DataFram
 
 
 def sites_by_class(cohort: CohortFacts, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
-    """Return subjects per site and class, of everyone or of ``ids``."""
+    """Return people per site and class, of everyone or of ``ids``."""
     people = cohort.participants
     if people is None or label not in people:
         return None
     if ids is not None:
         people = people[people["participant_id"].isin(ids)]
+    people = people.assign(person=people_of(people)).drop_duplicates(["person", "site", label])
     counts = class_counts(people.dropna(subset=[label]), "site", cohort, label)
     if counts is None:
         return None

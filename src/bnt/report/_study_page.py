@@ -163,6 +163,7 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
     """Return what was done with whom, as names and values."""
     sizes = sorted({tuple(s) for s in study["split_sizes"]})
     parts = f"{sizes[0][0]:,} training, {sizes[0][1]:,} validation, {sizes[0][2]:,} test"
+    parts += " scans" if cohort.people() else ""
     splits, seeds = counted(len(study["splits"]), "split"), counted(len(study["seeds"]), "seed")
     return [
         ("Cohort", cohort.described(study["cohort"])),
