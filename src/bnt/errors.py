@@ -1,5 +1,6 @@
 """The one exception for input that a person can fix, and how other errors are told."""
 
+from errno import ENOMEM
 from traceback import extract_tb
 
 
@@ -26,6 +27,23 @@ class BadInput(ValueError):
     def __init__(self, message: str, parameter: str = "") -> None:
         super().__init__(message)
         self.parameter = parameter
+
+
+_NO_MEMORY = ("allocate memory", "enough memory", "out of memory", "failed to map segment", "bad_alloc", "new thread")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error, or one that caused it, says that there is not enough memory, in the words of any library."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, MemoryError) or getattr(seen, "errno", None) == ENOMEM:
+            return True
+        if isinstance(seen, RuntimeError | ImportError | OSError | ValueError | SystemError):
+            text = str(seen).lower()
+            if any(words in text for words in _NO_MEMORY):
+                return True
+        seen = seen.__cause__
+    return False
 
 
 def in_one_line(error: BaseException, besides: str = "") -> str:

@@ -13,7 +13,7 @@ from bnt.predict._intervals import CalibrationSubjects, conformal_quantile, pred
 from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
 from bnt.predict._subjects import explained_target, subject_table, top_connections
 from bnt.training._task import Task
-from bnt.training._trained import TrainedRun
+from bnt.training._trained import TrainedRun, seal
 
 
 def naive_isotonic(x: np.ndarray, y: np.ndarray, at: float) -> float:
@@ -104,6 +104,7 @@ def test_without_the_training_cohort_it_is_said(svm, cohort, tmp_path):
     shutil.copytree(svm.folder, folder)
     text = (folder / "config.toml").read_text().replace(str(cohort.path), "/nowhere")
     (folder / "config.toml").write_text(text)
+    seal(folder)
     table = subject_table(TrainedRun(folder), cohort.select([0]))
     assert table["unlike_training"].tolist() == [UNAVAILABLE]
     assert 0 <= table["low"][0] <= table["high"][0] <= 1

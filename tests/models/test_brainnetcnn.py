@@ -62,13 +62,15 @@ def test_filters_pass_gradcheck():
     assert torch.autograd.gradcheck(EdgeToNode(4, 2).double(), a)
 
 
-def test_dropout_is_off_at_evaluation_and_the_released_version_leaves_it_on():
+def test_dropout_is_on_at_evaluation_only_where_it_is_asked_for():
     x = torch.randn(4, 10, 10)
     torch.manual_seed(0)
     fixed = create_model("brainnetcnn", 10).eval()
     released = create_model("brainnetcnn-released", 10).eval()
+    noisy = create_model("brainnetcnn-released", 10, noise=True).eval()
     assert torch.equal(fixed(x).logits, fixed(x).logits)
-    assert not torch.equal(released(x).logits, released(x).logits)
+    assert torch.equal(released(x).logits, released(x).logits)
+    assert not torch.equal(noisy(x).logits, noisy(x).logits)
 
 
 @torch.no_grad()

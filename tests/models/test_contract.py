@@ -48,10 +48,6 @@ SERIES_ONLY = list_models("brainnetgnn*")
 EXPECTED = {
     ("bolt", "test_gradients_reach_every_trainable_parameter"): "nobody reads the volumes of the last block",
     ("bolt-released", "test_gradients_reach_every_trainable_parameter"): "nobody reads the volumes of the last block",
-    ("brainnetcnn-released", "test_evaluation_twice_gives_the_same_answer"): "dropout stays on at evaluation",
-    ("brainnetcnn-released", "test_saved_weights_and_copies_give_the_same_answer"): "dropout stays on at evaluation",
-    ("brainnetcnn-released", "test_a_subject_does_not_depend_on_its_batch"): "dropout stays on at evaluation",
-    ("brainnetcnn-released", "test_permuted_rois_change_only_what_is_tied_to_rois"): "dropout stays on at evaluation",
 }
 
 

@@ -16,6 +16,7 @@ from bnt.errors import BadInput
 from bnt.models._own import remember
 from bnt.paper._grid import variants_of
 from bnt.training import TrainedRun
+from bnt.training._trained import seal
 
 NET = """
 from pathlib import Path
@@ -62,6 +63,8 @@ def given(made, tmp_path, monkeypatch):
     (run / "net.py").write_text(NET)
     for file in (study / "study.json", *study.glob("runs/net*/config.toml")):
         file.write_text(file.read_text().replace(str(made / "net.py"), str(run / "net.py")))
+    for folder in study.glob("runs/net*"):
+        seal(folder)
     return run
 
 
@@ -127,6 +130,7 @@ def test_who_trained_with_a_file_need_not_name_it(made, given, cohort, monkeypat
     """It is remembered outside of the run, by path and content; in a run's folder it must still be named."""
     for file in given.glob("config.toml"):
         file.write_text(file.read_text().replace(str(given / "net.py"), str(tmp_path / "net.py")))
+    seal(given)
     (tmp_path / "net.py").write_text(NET)
     with pytest.raises(BadInput, match="model_file"):
         TrainedRun(given)
@@ -140,6 +144,7 @@ def test_who_trained_with_a_file_need_not_name_it(made, given, cohort, monkeypat
     (tmp_path / "run" / "net.py").write_text(NET)
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace(str(tmp_path / "net.py"), str(tmp_path / "run" / "net.py")))
+    seal(tmp_path / "run")
     remember(f"{tmp_path}/run/net.py:Net", sha256(NET.encode()).hexdigest())
     with pytest.raises(BadInput, match="model_file"):
         TrainedRun(tmp_path / "run")
@@ -163,6 +168,7 @@ def test_a_saved_estimator_names_no_other_file(given, cohort, tmp_path):
     note = tmp_path / "saved" / "estimator.json"
     note.write_text(re.sub(r'"model": "svm"', json.dumps({"model": f"{given}/net.py:Net"})[1:-1], note.read_text()))
     assert "net.py:Net" in note.read_text()
+    seal(tmp_path / "saved")
     bnt.BrainNetworkClassifier.load(tmp_path / "saved").fit(source, "diagnosis")
     assert not ran(given)
 
@@ -183,6 +189,7 @@ def test_a_folder_cannot_call_whatever_the_file_imports(given, tmp_path):
     asked = f'[options]\nargs = "touch {tmp_path}/called"\nshell = true\n'
     config.write_text(text.replace("[options]\n", asked))
     assert "shell = true" in config.read_text()
+    seal(given)
     with pytest.raises(BadInput, match="keeps no weights"):
         TrainedRun(given, model_file=given / "net.py")
     assert not (tmp_path / "called").exists()

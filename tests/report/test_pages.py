@@ -24,6 +24,7 @@ from bnt.report._explained import read_explanation
 from bnt.report._render import cell
 from bnt.report._run_page import run_page
 from bnt.splits import read_splits
+from bnt.training._trained import seal
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def test_names_from_files_are_text_not_html(study: Path, tmp_path: Path):
     copy = Path(shutil.copytree(next(study.glob("runs/logistic*split1*")), tmp_path / "run"))
     config = (copy / "config.toml").read_text()
     (copy / "config.toml").write_text(re.sub('label = "diagnosis"', 'label = "<script>x</script>"', config))
+    seal(copy)
     text = write_report(copy).read_text()
     assert "<script>" not in text
     assert "&lt;script&gt;x" in text
@@ -145,6 +147,7 @@ def test_only_an_epoch_that_was_chosen_can_have_fitted_the_validation_part(
     (run / "report.json").write_text(json.dumps(report))
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(re.sub('select = "[a-z]+"', f'select = "{select}"', config))
+    seal(run)
     assert sum("overfitted the validation part" in caveat for caveat in run_page(run)["caveats"]) == said
 
 
@@ -227,6 +230,7 @@ def test_a_leak_on_disk_is_called_a_leak(study: Path, cohort_folder: Path, tmp_p
     people.to_csv(changed / "participants.tsv", sep="\t", index=False)
     config = run / "config.toml"
     config.write_text(config.read_text().replace(str(cohort_folder.resolve()), str(changed)))
+    seal(run)
     leak = evidence.leaks(run, evidence.look_up_cohort(str(changed)))
     assert leak is not None
     assert all(word in leak for word in (split.train[0], split.test[0], "one-family"))

@@ -22,6 +22,7 @@ from bnt.studies._study import Study, folder_name
 from bnt.training._config import RunConfig, difference
 from bnt.training._recipe import find_recipe
 from bnt.training._task import Task
+from bnt.training._trained import seal
 
 
 @pytest.fixture
@@ -151,6 +152,7 @@ def test_whole_numbers_that_were_read_as_floats_are_still_classes(copy):
     for file in copy.glob("runs/*/predictions.csv"):
         table = pd.read_csv(file)
         table.assign(label=table["label"].astype(float)).to_csv(file, index=False)
+        seal(file.parent)
     assert np.isfinite(write_tables(copy, "logistic")[2]["p_delong"].iloc[0])
 
 
@@ -261,6 +263,7 @@ def test_a_run_of_another_split_is_not_counted(copy):
     file = next(copy.glob("runs/*/report.json"))
     report = json.loads(file.read_text())
     file.write_text(json.dumps(report | {"split": "site-stratified:1:split0"}))
+    seal(file.parent)
     assert len(run_table(copy)) == 3
 
 

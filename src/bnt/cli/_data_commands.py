@@ -232,6 +232,8 @@ class Import:
     """Average the halves of matrices that are not symmetric, and note it in the cohort."""
     transpose: bool = False
     """Series have ROIs in rows and volumes in columns."""
+    max_expanded: float = 8.0
+    """GB that one compressed file (.gz, .npz, .mat) may expand to; a larger one is refused."""
     dtype: Literal["float32", "float16"] = "float32"
     """How connectomes are stored."""
     overwrite: bool = False
@@ -241,8 +243,11 @@ class Import:
         """Import, and print what came out of it."""
         from bnt.cohort._inspect import people_of
         from bnt.sources._ingest import import_cohort
+        from bnt.sources._names import expanding
 
-        cohort = import_cohort(**vars(self))
+        settings = dict(vars(self))
+        with expanding(settings.pop("max_expanded")):
+            cohort = import_cohort(**settings)
         missing = cohort.participants["n_missing_rois"]
         print(f"{cohort!r}")
         people = len(set(people_of(cohort.participants)))

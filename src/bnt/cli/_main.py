@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import warnings
 from difflib import get_close_matches
@@ -60,6 +62,7 @@ COMMANDS = {
     "bench": Command("_model_commands.Bench", "measure speed and memory here: data, connectivity, train, models"),
 }
 
+LEAST_MEMORY = 3 * 2**29  # bytes of address space
 _HELP_FOOT = """
 Each command has its own --help. Start with:
   bnt simulate cohort
@@ -74,7 +77,7 @@ def _overview() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 it failed, 2 bad input, 130 interrupted."""
+    """Run a command and return its code: 0 done, 1 failed, 2 bad input, memory or disk, 130 Ctrl-C, 143 SIGTERM."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
@@ -122,30 +125,103 @@ def find_command(name: str) -> type:
 
 def run_command(name: str, rest: list[str]) -> int:
     """Parse the options of one command into its dataclass and run it."""
-    from bnt.cli._parsing import parse, remember
-    from bnt.errors import BadInput
-
-    remember([name, *rest])
-    warnings.formatwarning = _sentence
-    options = find_command(name)
+    options: type | None = None
     try:
+        from bnt.cli._parsing import parse, remember
+
+        _refuse_small_memory()
+        remember([name, *rest])
+        warnings.formatwarning = _sentence
+        options = find_command(name)
         return int(parse(options, name, getdoc(options), rest).run() or 0)
-    except BadInput as error:
-        print(f"bnt {name}: {with_flag(error, options)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"bnt {name}: interrupted; {COMMANDS[name].interrupted}.", file=sys.stderr)
-        return 130
+    except SystemExit as end:  # --help
+        return int(end.code or 0) if isinstance(end.code, int | None) else 2
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
         sys.stderr.close()
         return 0
-    except SystemExit as end:  # --help
-        return int(end.code or 0) if isinstance(end.code, int | None) else 2
+    except (Exception, KeyboardInterrupt) as error:
+        code, sentence = _ending(name, error, options)
+        if not sentence:
+            raise
+        print(f"bnt {name}: {' '.join(sentence.split())}", file=sys.stderr)  # libraries' own words may have line ends
+        return code
+
+
+def _refuse_small_memory() -> None:
+    """Refuse a limit in which OpenBLAS ends the process, or waits for ever, while it is loaded."""
+    from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+
+    from bnt.errors import BadInput
+
+    allowed = getrlimit(RLIMIT_AS)[0]
+    if allowed not in (RLIM_INFINITY, -1) and allowed < LEAST_MEMORY:
+        raise BadInput(
+            f"this shell allows {allowed / 2**30:.1f} GB of address space (ulimit -v), and the libraries need "
+            f"{LEAST_MEMORY / 2**30:.1f} GB: raise it."
+        )
+
+
+def _ending(name: str, error: BaseException, options: type | None) -> tuple[int, str]:
+    """Return the exit code and the sentence of what ended a command; no sentence for a fault of the program itself."""
+    from bnt.errors import BadInput, lacks_memory
+
+    if isinstance(error, KeyboardInterrupt) or _received:  # libraries turn an interrupt into errors of their own
+        number = _received[-1] if _received else signal.SIGINT
+        word = "ended by a signal" if number == signal.SIGTERM else "interrupted"
+        return 128 + number, f"{word}; {COMMANDS[name].interrupted}."
+    if lacks_memory(error):
+        return 2, f"there is not enough memory; {COMMANDS[name].interrupted}: close other programs, or use less data."
+    if isinstance(error, BadInput):
+        return 2, with_flag(error, options) if options is not None else str(error)
+    if isinstance(error, OSError):
+        what = f"{error.filename} cannot be read or written" if error.filename else "a file cannot be written"
+        return 2, f"{what}: {error.strerror or error}; {COMMANDS[name].interrupted}."
+    return 1, ""
+
+
+# -- signals -----------------------------------------------------------------------------------------
+
+_received: list[int] = []  # the signals that this process got
+
+
+def _interrupt(number: int, _: object) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
+
+
+def _raised_where_none_can(what: sys.UnraisableHookArgs) -> None:
+    """Send a signal again that came while an object was deleted, where Python drops what is raised."""
+    if not isinstance(what.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(what)
+        return
+    from threading import Timer
+
+    again = Timer(0.05, os.kill, (os.getpid(), _received[-1] if _received else signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def entry_point() -> None:
-    """Exit with the code of :func:`main`."""
-    sys.exit(main())
+    """Exit with the code of :func:`main`; SIGTERM and Ctrl-C end a command after it has tidied up."""
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    sys.unraisablehook = _raised_where_none_can
+    code = 0
+    try:
+        for number in numbers:
+            signal.signal(number, _interrupt)
+        code = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:  # while the sentence of another ending was printed
+        code = 128 + (_received[-1] if _received else signal.SIGINT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        print(f"bnt: what it says cannot be written: {error.strerror}.", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 2
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)  # the command has ended: nothing is left to tidy up
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ class Predict:
     """What to do with several runs; as for the training cohort without it, where that is still there."""
     min_volumes: int = 20
     """Shortest scan that is taken, where SOURCE is not a cohort."""
+    max_expanded: float = 8.0
+    """GB that one compressed file of SOURCE may expand to."""
     model_file: Path | None = None
     """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
     explain: bool = False
@@ -67,19 +69,21 @@ class Predict:
             table = subject_table(trained, load_cohort(self.source), n_top)
         else:
             from bnt.sources import read_cohort
+            from bnt.sources._names import expanding
 
             if not self.source.exists():
                 raise BadInput(f"{self.source} does not exist: give a cohort, a folder of derivatives or one file.")
-            cohort = read_cohort(
-                self.source,
-                like=training_cohort(trained.config.cohort),
-                kind=trained.config.kind,
-                content=self.content,
-                runs=self.runs,
-                atlas=self.atlas,
-                participants=self.participants,
-                min_volumes=self.min_volumes,
-            )
+            with expanding(self.max_expanded):
+                cohort = read_cohort(
+                    self.source,
+                    like=training_cohort(trained.config.cohort),
+                    kind=trained.config.kind,
+                    content=self.content,
+                    runs=self.runs,
+                    atlas=self.atlas,
+                    participants=self.participants,
+                    min_volumes=self.min_volumes,
+                )
             table = subject_table(trained, cohort, n_top)
         if self.explain and not table["top_connections"].str.startswith(NOT_AVAILABLE).all():
             say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")

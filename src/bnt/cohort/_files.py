@@ -1,20 +1,24 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, their digests, and how damaged ones are told."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import glob
+import json
 import os
 import re
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
+from typing import Any
 
-from bnt.errors import BadInput
+from bnt.errors import BadInput, in_one_line
 
 
 def sync_folder(folder: Path) -> None:
@@ -30,6 +34,71 @@ def sync_file(path: Path) -> None:
     """Flush ``path`` to the disk."""
     with open(path, "rb+") as handle:
         os.fsync(handle.fileno())
+
+
+def read_json(path: Path, advice: str) -> dict[str, Any]:
+    """Read a JSON file of ours, which holds an object; ``advice`` says what to do where it is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is damaged ({' '.join(str(error).split())}): {advice}.") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} is damaged (it holds {type(found).__name__}, not an object): {advice}.")
+    return found
+
+
+@contextmanager
+def readable(path: Path, advice: str) -> Iterator[None]:
+    """Say that ``path``, a file or folder of ours, is damaged where what is read of it cannot be what was written."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} is damaged ({in_one_line(error)}): {advice}.") from error
+
+
+# -- digests of files --------------------------------------------------------------------------------
+
+_SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
+
+
+def _digest(file: Path) -> str:
+    with open(file, "rb") as handle:
+        return file_digest(handle, "sha256").hexdigest()
+
+
+def write_sums(file: Path, names: Sequence[str]) -> None:
+    """Write the sha256 of those files beside ``file`` that are there, as ``sha256sum --check`` reads them."""
+    there = [name for name in names if (file.parent / name).is_file()]
+    write_atomic(file, "".join(f"{_digest(file.parent / name)}  {name}\n" for name in there))
+
+
+def has_sums(file: Path) -> bool:
+    """Whether a file holds digests; ``DONE`` of bnt 0.1 and 0.2 does not."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return any(_SUM.fullmatch(line) for line in lines)
+
+
+def wrong_sum(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
+    """Return which of the files is not as :func:`write_sums` found it, and how; None where all are."""
+    try:
+        found = [_SUM.fullmatch(line) for line in file.read_text(encoding="utf-8", errors="replace").splitlines()]
+        wanted = {match[2]: match[1] for match in found if match is not None}
+        if not all(found) or not set(wanted) <= set(names):
+            return file.name, "it is not as it was written"
+        for name in names:
+            there = (file.parent / name).is_file()
+            if there != (name in wanted):
+                return name, "it was added" if there else "it is missing"
+            if there and _digest(file.parent / name) != wanted[name]:
+                return name, f"its sha256 is not the one in {file.name}"
+    except OSError as error:
+        return Path(error.filename or file).name, error.strerror or "it cannot be read"
+    return None
+
+
+# -- files and folders that appear whole -------------------------------------------------------------
 
 
 def _without_links(path: str, flags: int) -> int:
@@ -48,11 +117,16 @@ def write_atomic(path: str | Path, content: bytes | str) -> None:
     data = content.encode() if isinstance(content, str) else content
     if temporary.is_symlink():
         temporary.unlink()
-    with open(temporary, "wb", opener=_without_links) as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb", opener=_without_links) as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
@@ -85,6 +159,8 @@ def refuse_existing(path: Path, overwrite: bool, marker: str) -> None:
     """Refuse a target that exists, unless it is ours (holds ``marker``) and may be replaced."""
     if not path.exists() and not path.is_symlink():
         return
+    if path.is_symlink():
+        raise BadInput(f"{path} is a link to {path.resolve()}: give that folder itself, or choose another place.")
     if not path.is_dir():
         raise BadInput(f"{path} exists and is not a folder: choose another place.")
     if not any(path.iterdir()):
@@ -102,12 +178,14 @@ def new_folder(path: str | Path, *, overwrite: bool = False, marker: str = "coho
     On any exception the temporary folder is removed and ``path`` is as it was.
     """
     path = Path(path)
+    tidy(path)
     refuse_existing(path, overwrite, marker)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        work, lock = _own_folder(path, ".tmp")
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror} ({path.parent}).") from error
+    old = None
     try:
         yield work
         for file in work.iterdir():
@@ -115,23 +193,56 @@ def new_folder(path: str | Path, *, overwrite: bool = False, marker: str = "coho
                 sync_file(file)
         os.chmod(work, 0o755)
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+            old, _ = _own_folder(path, ".old", lock=False)
             os.replace(path, old)
-            os.replace(work, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(work, path)
+        os.replace(work, path)
         sync_folder(path.parent)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        if old is not None and not path.exists():
+            os.replace(old, path)
+        for folder in (work, old):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _own_folder(path: Path, suffix: str, *, lock: bool = True) -> tuple[Path, int]:
+    """Make a temporary folder beside ``path`` and hold its lock, which ends with this process."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=suffix, dir=path.parent))
+        if not lock:
+            return made, -1
+        handle = os.open(made, os.O_RDONLY)
+        _take(handle)
+        if made.exists():  # no other process took it for a dead one's before the lock was held
+            return made, handle
+        os.close(handle)
+
+
+def tidy(path: Path) -> None:
+    """Remove temporary folders that killed processes left beside ``path``; put back what one had moved aside."""
+    if not path.parent.is_dir():
+        return
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.????????.*"):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        if folder.suffix == ".old" and not path.exists() and any(folder.iterdir()):
+            os.replace(folder, path)
+        elif folder.suffix in (".tmp", ".old"):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                if _take(handle, certain=True):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 WAIT_SECONDS = 120.0  # a network file system frees the lock of a lost machine after its lease, about 90 s
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def _take(handle: int) -> bool:
-    """Try to take the lock; file systems that have none are taken as free."""
+def _take(handle: int, *, certain: bool = False) -> bool:
+    """Try to take the lock; file systems that have none are taken as free, unless this must be certain."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -139,36 +250,51 @@ def _take(handle: int) -> bool:
             return False
         if error.errno not in NO_LOCKS:
             raise
+        return not certain
     return True
 
 
 @contextmanager
-def held(file: Path, wait: float = WAIT_SECONDS) -> Iterator[None]:
+def held(file: Path, wait: float = WAIT_SECONDS, of: Path | None = None) -> Iterator[None]:
     """Hold the lock of a file while the block runs; the file names the holder meanwhile.
 
     Parameters
     ----------
     file : path
-        Made where it is missing, and left empty afterwards.
+        Made where it is missing, and left empty afterwards; removed where it is the lock ``of`` something.
     wait : float
         Seconds to wait for another holder before giving up.
+    of : path, optional
+        What is locked; by default the folder of the file.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
-    try:
-        until = time.monotonic() + wait
-        while not _take(handle):
-            if time.monotonic() >= until:
-                raise BadInput(f"{file.parent} is in use by {holder(file) or 'another process'}: wait until it ends.")
+    until = time.monotonic() + wait
+    while True:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
+        try:
+            taken = _take(handle)
+            if taken and file.exists() and os.path.samestat(os.fstat(handle), os.stat(file)):
+                break  # and not a lock that its holder has just removed
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        if not taken and time.monotonic() >= until:
+            who = holder(file) or "another process"
+            raise BadInput(f"{of or file.parent} is in use by {who}: wait until it ends.")
+        if not taken:
             time.sleep(0.2)
+    try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
         os.ftruncate(handle, 0)
     finally:
+        if of is not None:
+            file.unlink(missing_ok=True)
         os.close(handle)
 
 

@@ -37,7 +37,7 @@ from bnt.training._config import RunConfig, data_digest, options_for, write_toml
 from bnt.training._learner import Learner
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import Task
-from bnt.training._trained import TrainedRun
+from bnt.training._trained import TrainedRun, seal
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -306,7 +306,7 @@ def _save(estimator: BrainNetworkEstimator, path: Path, overwrite: bool) -> Path
             work / "weights.safetensors", estimator._learner.state(), {"members": estimator._learner.n_members}
         )
         write_atomic(work / NOTE, json.dumps(note, indent=2) + "\n")
-        write_atomic(work / "DONE", config.digest() + "\n")
+        seal(work)
     return path
 
 
@@ -349,7 +349,7 @@ def _note(path: Path) -> dict[str, Any]:
     try:
         note = json.loads((path / NOTE).read_text())
         return note | {"layout": Layout(**note["layout"]), "parameters": dict(note["parameters"])}
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"{path / NOTE} is not an estimator's note of this version ({error!r}): save it again."
         ) from error

@@ -84,8 +84,9 @@ class BrainNetCNN(Network):
     dropout : float
         Of the dense layers' inputs. The paper searched 0.3, 0.5 and 0.7.
     released : bool
-        As the released code behaves: dropout stays on at evaluation, so predictions are random, and the
-        logits go through LeakyReLU, which weakens negative ones threefold.
+        As the released code behaves: the logits go through LeakyReLU, which weakens negative ones threefold.
+    noise : bool
+        Dropout stays on at evaluation, as in the released code, so that two predictions differ.
 
     Notes
     -----
@@ -103,10 +104,12 @@ class BrainNetCNN(Network):
 
     per_roi: ClassVar = {r"row\.weight": {1: "kv"}, r"column\.weight": {1: "vk"}, r"n2g\.weight": {1: "v"}}
 
-    def __init__(self, n_rois: int, n_classes: int = 2, *, dropout: float = 0.5, released: bool = False) -> None:
+    def __init__(
+        self, n_rois: int, n_classes: int = 2, *, dropout: float = 0.5, released: bool = False, noise: bool = False
+    ) -> None:
         super().__init__()
         check_probability("dropout", dropout)
-        self.n_rois, self.p, self.released = n_rois, dropout, released
+        self.n_rois, self.p, self.released, self.noise = n_rois, dropout, released, noise
         self.e2e1 = EdgeToEdge(n_rois, 1, 32)
         self.e2e2 = EdgeToEdge(n_rois, 32, 64)
         self.e2n = EdgeToNode(n_rois, 64)
@@ -149,4 +152,4 @@ class BrainNetCNN(Network):
         return F.leaky_relu_(a, SLOPE)  # in place: the result is all that backward needs
 
     def _dropped(self, g: Tensor) -> Tensor:
-        return drop(g, self.p, self.training or self.released)
+        return drop(g, self.p, self.training or self.noise)

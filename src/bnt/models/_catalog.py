@@ -167,9 +167,10 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "brainnetcnn-released",
         "bnt.models._brainnetcnn:BrainNetCNN",
-        "The same with dropout at evaluation and rectified logits",
+        "The same with rectified logits; noise=true keeps dropout on at evaluation",
         "Kawahara 2017",
         presets={"released": True},
+        revision=2,
     ),
     Entry(
         "braingnn",

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,9 @@ def create_model(name: str, n_rois: int, n_classes: int = 2, **options: Any) -> 
 
 def check_value(what: str, default: Any, value: Any) -> None:
     """Refuse a value of another type than the default's; a whole number may stand for a float."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+        raise BadInput(f"{what} is {value!r}, it must be a finite number.")
     if value is None or default is None or default is inspect.Parameter.empty:
         return
     kind = type(default)

@@ -29,6 +29,7 @@ SEQUENTIAL = "cividis"
 COLUMN_INCHES = 3.4
 STYLE: dict[Any, Any] = {
     "font.size": 8,
+    "text.parse_math": False,  # a site may be called $\\frac$
     "axes.titlesize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,

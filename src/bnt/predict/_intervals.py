@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bnt.errors import BadInput
+from bnt.cohort._files import readable
 from bnt.explain._opening import keeps_no_subjects
 from bnt.training._config import RunConfig
 from bnt.training._task import Task
+from bnt.training._trained import read_predictions
 
 LEVEL = 0.9
 
@@ -42,19 +43,17 @@ class CalibrationSubjects:
         if keeps_no_subjects(folder):
             return None
         part = "test" if config.recipe.refit else "validation"
-        try:
-            table = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str})
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{folder}/predictions.csv cannot be read ({error}): train again.") from error
+        table = read_predictions(folder)
         table = table[table["part"] == part]
         task = config.task
-        if task.kind == "regression":
-            predictions = table[["predicted"]].to_numpy(dtype=float)
-            truth = table["label"].to_numpy(dtype=float)
-        else:
-            predictions = table[[f"p_{c}" for c in task.classes]].to_numpy(dtype=float)
-            position = {_same(c): i for i, c in enumerate(task.classes)}
-            truth = np.array([position[_same(v)] for v in table["label"].tolist()], dtype=np.int64)
+        with readable(folder / "predictions.csv", "make the run anew"):
+            if task.kind == "regression":
+                predictions = table[["predicted"]].to_numpy(dtype=float)
+                truth = table["label"].to_numpy(dtype=float)
+            else:
+                predictions = table[[f"p_{c}" for c in task.classes]].to_numpy(dtype=float)
+                position = {_same(c): i for i, c in enumerate(task.classes)}
+                truth = np.array([position[_same(v)] for v in table["label"].tolist()], dtype=np.int64)
         return cls(part, table["participant_id"].to_numpy(dtype=str), predictions, truth)
 
     def without(self, name: str) -> CalibrationSubjects:

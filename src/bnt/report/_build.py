@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bnt.cohort._files import holder, write_atomic
+from bnt.cohort._files import holder, readable, write_atomic
 from bnt.errors import BadInput
 from bnt.report._render import render
 from bnt.report._run_page import run_page
@@ -41,12 +41,13 @@ def write_report(
     """
     folder = Path(folder)
     target = Path(out) if out is not None else folder / "report.html"
-    if (folder / "study.json").is_file():
-        text = render("study.html", **study_page(folder, refresh, with_ids))
-    elif (folder / "config.toml").is_file():
-        text = render("run.html", **run_page(folder, with_ids))
-    else:
-        raise BadInput(f"{folder} is neither a run nor a study: give a folder made by bnt train or bnt compare.")
+    with readable(folder, "repeat the command that made it"):
+        if (folder / "study.json").is_file():
+            text = render("study.html", **study_page(folder, refresh, with_ids))
+        elif (folder / "config.toml").is_file():
+            text = render("run.html", **run_page(folder, with_ids))
+        else:
+            raise BadInput(f"{folder} is neither a run nor a study: give a folder made by bnt train or bnt compare.")
     if len(text.encode()) > LARGEST:
         raise BadInput(f"The page of {folder} would be {len(text) / 1e6:.0f} MB: remove pictures from explain/.")
     try:

@@ -174,10 +174,13 @@ def guard_text(leak: str | None) -> str:
 def read_lines(folder: Path) -> list[dict[str, Any]]:
     """Return the epochs of a run so far; a line that is still being written is left out."""
     file, lines = folder / "metrics.jsonl", []
-    for text in file.read_text().splitlines() if file.is_file() else []:
+    for text in file.read_text(errors="replace").splitlines() if file.is_file() else []:
         try:
             lines.append(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(lines[-1], dict):
+            lines.pop()
             break
     return lines
 

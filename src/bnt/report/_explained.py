@@ -5,7 +5,6 @@ Read from files only: ``explain.json`` says what there is, the pictures and tabl
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._files import read_json
+from bnt.errors import BadInput
 from bnt.studies._wording import p_words
 
 TOTAL_BYTES = 6_000_000  # of pictures a page takes in; base64 adds a third
@@ -91,8 +92,8 @@ def read_explanation(folder: Path) -> Explanation | None:
         return None
     file = _inside(folder, "explain.json")
     try:
-        notes = json.loads(file.read_text()) if file is not None else {}
-    except (OSError, ValueError):
+        notes = read_json(file, "explain again") if file is not None else {}
+    except BadInput:
         notes = {}
     found = Explanation(sentences=_texts(notes.get("summary")) + findings(notes))
     found.warnings = _texts(notes.get("warnings")) + doubts(notes)
@@ -276,7 +277,10 @@ def _edges(folder: Path) -> pd.DataFrame | None:
     file = _inside(folder, "edges.csv")
     if file is None:
         return None
-    table = pd.read_csv(file)
+    try:
+        table = pd.read_csv(file)
+    except ValueError:
+        return None
     if not {"roi_a", "roi_b", "score"} <= set(table.columns):
         return None
     return pd.DataFrame({"roi_a": table["roi_a"], "roi_b": table["roi_b"], "value": table["score"]})

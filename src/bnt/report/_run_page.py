@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from bnt.report._explained import Explanation, edge_matrix, read_explanation
 from bnt.report._render import Chart, shareable
 from bnt.splits import read_splits
 from bnt.splits._split import SplitName
-from bnt.studies._results import run_table, score_name
+from bnt.studies._results import read_study, run_table, score_name
 from bnt.training._config import RunConfig
 from bnt.training._trained import RunResult, load_result, of_people
 
@@ -196,7 +195,7 @@ def reproducibility(folder: Path, result: RunResult, with_ids: bool) -> dict[str
     """Return how to repeat the run bit by bit."""
     config, report = result.config, result.report
     above = folder.resolve().parent.parent / "study.json"
-    table = json.loads(above.read_text())["protocol"] if above.is_file() else "splits.csv"
+    table = read_study(above.parent)["protocol"] if above.is_file() else "splits.csv"
     versions = [f"{k} {v}" for k, v in report["versions"].items()]
     digests = [f"weights sha256 {report['weights_sha256']}", f"data sha256 {config.data_sha256}"]
     return {

@@ -20,6 +20,7 @@ from bnt.studies._results import (
     per_split,
     pooled_predictions,
     read_study,
+    read_tables,
     run_table,
     score_name,
     summary_table,
@@ -54,11 +55,9 @@ def planned_runs(study: dict[str, Any]) -> Planned:
 
 def stored_tables(folder: Path, runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return summary and comparisons as ``bnt compare`` wrote them, or new ones where runs were added since."""
-    files = [folder / name for name in ("runs.csv", "summary.csv", "comparisons.csv")]
-    reference = ""
-    if all(file.is_file() for file in files):
-        old, summary = (pd.read_csv(file) for file in files[:2])
-        comparisons = pd.read_csv(files[2]) if files[2].stat().st_size > 1 else pd.DataFrame()
+    tables, reference = read_tables(folder), ""
+    if tables is not None:
+        old, summary, comparisons = tables
         if "run" in old and set(old["run"]) == set(runs["run"]):
             return summary, comparisons
         reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else ""

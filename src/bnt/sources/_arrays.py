@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bnt.errors import BadInput
-from bnt.sources._names import parsing
+from bnt.sources._names import check_expanded, expanded, parsing
 
 ID_NAMES = ("ids", "participant_id", "participant_ids", "subject_ids", "subjects")
 LABEL_NAMES = ("roi_labels", "roi_names")
@@ -88,6 +87,8 @@ def read_npz(file: Path, variable: str | None = None) -> Arrays:
         with np.load(stream, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise BadInput(f"{file} is a single array under the name of an archive: rename it to .npy.")
+            sizes = [member.file_size for member in archive.zip.infolist()] if archive.zip is not None else []
+            check_expanded(file, sum(sizes))
             found = {name: archive[name] for name in archive.files}
     for name, values in found.items():
         if not isinstance(values, np.ndarray):
@@ -114,7 +115,7 @@ def read_mat(file: Path, variable: str | None = None) -> Arrays:
         data = file.read_bytes()
         if data.startswith((b"MATLAB 7.3", _HDF5)) or data[512:520] == _HDF5:
             raise BadInput(f"{file} is a MATLAB 7.3 (HDF5) file: save it again in MATLAB with save(..., '-v7').")
-        found = read_variables(data)
+        found = read_variables(data, file)
     arrays = pick(found, file, variable)
     values = arrays.values
     if (
@@ -126,7 +127,7 @@ def read_mat(file: Path, variable: str | None = None) -> Arrays:
     return Arrays(values, arrays.ids, arrays.labels)
 
 
-def read_variables(data: bytes) -> dict[str, np.ndarray]:
+def read_variables(data: bytes, file: Path) -> dict[str, np.ndarray]:
     """Return the variables of a MATLAB 5 file; texts and cells of texts are arrays of strings."""
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:
@@ -134,7 +135,7 @@ def read_variables(data: bytes) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for kind, body in _elements(data[128:], order):
         if kind == _COMPRESSED:
-            pairs = list(_elements(zlib.decompress(body), order))
+            pairs = list(_elements(expanded(file, body, 15), order))
         else:
             pairs = [(kind, body)]
         for inner, content in pairs:

@@ -28,7 +28,7 @@ from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.sources._atlas import Atlas
 from bnt.sources._denoising import Denoising
-from bnt.sources._names import Name, natural, one_line, one_variant, parsing
+from bnt.sources._names import Name, check_expanded, natural, one_line, one_variant, parsing
 from bnt.sources._scan import Content, Scan
 
 CHUNK_BYTES = 256 << 20  # of an image in memory at a time, in each process
@@ -165,6 +165,7 @@ def extract(images: Images, atlases: Sequence[Atlas], how: Denoising) -> list[np
             dense = isinstance(image, nib.Cifti2Image)
         if not dense and image.ndim != 4:
             raise BadInput(f"{images} has the shape {image.shape}: give a 4D image.")
+        check_expanded(images.file, float(np.prod(image.shape, dtype=np.float64)) * image.get_data_dtype().itemsize)
         t_r = repetition_time(images, image)
         raw = _dense_signals(images, image, atlases) if dense else _volume_signals(images, image, atlases)
         return [_clean(images, one, confounds, kept, t_r, how) for one in raw]

@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -200,3 +202,45 @@ def parsing(file: Path, what: str) -> Iterator[None]:
             f"{file} cannot be read as {what} ({one_line(error)}): it is truncated, damaged or in another "
             "format; make it again, or leave it out."
         ) from error
+
+
+# -- what a compressed file may expand to --------------------------------------------------------------
+
+_largest: ContextVar[float] = ContextVar("largest", default=8.0)  # GB
+
+
+@contextmanager
+def expanding(gigabytes: float) -> Iterator[None]:
+    """Set what one compressed file may expand to while the block runs; 8 GB elsewhere."""
+    if not gigabytes > 0:
+        raise BadInput(f"max_expanded is {gigabytes:g}: give a number of GB above 0.", "max_expanded")
+    token = _largest.set(gigabytes)
+    try:
+        yield
+    finally:
+        _largest.reset(token)
+
+
+def check_expanded(file: Path, size: float) -> None:
+    """Refuse a file that expands to more than it may: a few kilobytes can become all of the memory."""
+    if size > _largest.get() * 1e9:
+        raise BadInput(
+            f"{file} expands to more than {_largest.get():g} GB: make sure that it is what you think, then allow more.",
+            "max_expanded",
+        )
+
+
+def expanded(file: Path, data: bytes, window: int) -> bytes:
+    """Return what gzip (``window`` 31) or zlib (15) packed, member after member, without growing beyond the limit."""
+    out = bytearray()
+    while data:
+        member = zlib.decompressobj(window)
+        while not member.eof:
+            part = member.decompress(data, 1 << 26)
+            data = member.unconsumed_tail
+            out += part
+            check_expanded(file, len(out))
+            if not part and not data and not member.eof:
+                raise ValueError("it ends before its end")
+        data = member.unused_data.lstrip(b"\0")  # gzip files may be padded
+    return bytes(out)

@@ -6,7 +6,6 @@ Numbers are read from ``.1D``, ``.tsv``, ``.csv`` and ``.txt``, plain or gzipped
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from dataclasses import dataclass
 from io import StringIO
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.errors import BadInput
-from bnt.sources._names import parsing
+from bnt.sources._names import expanded, parsing
 
 MISSING = ("", "n/a", "na", "nan", "null", "none")
 _INDEX_HEADS = ("", "node", "index", "roi", "unnamed: 0")
@@ -36,7 +35,7 @@ def read_text(file: Path) -> str:
     with parsing(file, "a text file"):
         data = file.read_bytes()
         if file.name.endswith(".gz"):
-            data = gzip.decompress(data)
+            data = expanded(file, data, 31)
         text = data.decode("utf-8-sig")
     if "\0" in text:
         raise BadInput(f"{file} holds zero bytes, so it is not a text file: make it again, or leave it out.")

@@ -50,8 +50,10 @@ PRELOADED = (
 
 
 def is_done(job: Job) -> bool:
-    """Whether a finished run is in the job's folder (the study checks its configuration)."""
-    return (Path(job.folder) / "DONE").is_file()
+    """Whether a finished and undamaged run is in the job's folder (the study checks its configuration)."""
+    from bnt.training._trained import damage
+
+    return (Path(job.folder) / "DONE").is_file() and damage(Path(job.folder)) is None
 
 
 def run_jobs(
@@ -101,9 +103,12 @@ def _start_server(threads: int) -> Any:
     context.set_forkserver_preload(list(PRELOADED))
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    # The server and its workers inherit this: a Ctrl-C while they import is the driver's, too.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         multiprocessing.forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for name, value in before.items():
             os.environ.pop(name)
             if value is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
-from bnt.errors import BadInput, in_one_line
+from bnt.errors import BadInput, in_one_line, lacks_memory
 from bnt.models import create_model
 from bnt.splits import Split
 from bnt.splits._split import PARTS
@@ -146,20 +146,25 @@ def lock_of(job: Job) -> Path:
 
 def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
     """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
-    from safetensors import SafetensorError
-
     try:
         work(job)
         (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
-    except BadInput as error:
-        return f"{error} Then {REPEAT}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
-    except MemoryError:
-        return "there is not enough memory: run fewer jobs at a time, or a smaller model."
-    except OSError as error:
-        return f"{in_one_line(error)}{_kept(job)}: {REPEAT}"
     except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
-        return in_one_line(error) + _kept(job)
+        return _reason(job, error)
     return ""
+
+
+def _reason(job: Job, error: Exception) -> str:
+    """Return why a job failed, in one sentence."""
+    from safetensors import SafetensorError
+
+    if lacks_memory(error):
+        return "there is not enough memory: run fewer jobs at a time, or a smaller model."
+    if isinstance(error, BadInput):
+        return f"{error} Then {REPEAT}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
+    if isinstance(error, OSError):
+        return f"{in_one_line(error)}{_kept(job)}: {REPEAT}"
+    return in_one_line(error) + _kept(job)
 
 
 def _kept(job: Job) -> str:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bnt.cohort._files import read_json, readable
 from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.splits._protocols import canonical
@@ -53,14 +54,10 @@ def read_old(folder: Path) -> dict[str, Any] | None:
     file = folder / "study.json"
     if not file.is_file():
         return None
-    try:
-        found = json.loads(file.read_text())
-        if isinstance(found, dict):
-            return found | ({"kind": canonical_kind(found["kind"])} if "kind" in found else {})
-        error: object = "it is no table of settings"
-    except ValueError as wrong:
-        error = repr(wrong)
-    raise BadInput(f"{file} is damaged ({error}): remove it; the runs beside it are kept.")
+    advice = "remove it; the runs beside it are kept"
+    found = read_json(file, advice)
+    with readable(file, advice):
+        return found | ({"kind": canonical_kind(found["kind"])} if "kind" in found else {})
 
 
 def merged(folder: Path, new: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import read_json, readable, write_atomic, write_sums, wrong_sum
 from bnt.errors import BadInput
 from bnt.studies._statistics import (
     delong,
@@ -20,11 +20,13 @@ from bnt.studies._statistics import (
     summarise,
 )
 from bnt.studies._wording import p_value
-from bnt.training._trained import of_people
+from bnt.training._trained import check_finished, of_people, read_predictions
 
 RATES = ("accuracy", "sensitivity", "specificity", "balanced_accuracy")
 METRICS = ("auroc", "auroc_within_site", *RATES, "brier", "calibration_error")
 SCORES = ("r", "mse", "mae", "r2", "spearman")
+TABLES = ("runs.csv", "summary.csv", "comparisons.csv", "summary.md")
+SUMS = "tables.sha256"
 RECIPE = ("epochs", "patience", "select", "batch_size", "lr")  # what a table says of how a network was trained
 
 
@@ -33,18 +35,28 @@ def read_study(folder: str | Path) -> dict[str, Any]:
     file = Path(folder) / "study.json"
     if not file.is_file():
         raise BadInput(f"{folder} has no study.json, so it is not a study: give the folder that bnt compare made.")
-    try:
-        return json.loads(file.read_text())
-    except ValueError as error:
-        raise BadInput(f"{file} is damaged ({error}): repeat the bnt compare command.") from error
+    return read_json(file, "repeat the bnt compare command")
+
+
+def read_tables(folder: Path) -> list[pd.DataFrame] | None:
+    """Read runs, summary and comparisons as :func:`write_tables` wrote them; None where it has not yet.
+
+    Tables of bnt 0.2 have no digests: there it is checked that they are tables.
+    """
+    files = [folder / name for name in TABLES[:3]]
+    if not all(file.is_file() for file in files):
+        return None
+    wrong = wrong_sum(folder / SUMS, TABLES) if (folder / SUMS).is_file() else None
+    if wrong is not None:
+        raise BadInput(f"{folder / wrong[0]} is damaged ({wrong[1]}): repeat the bnt compare command.")
+    with readable(folder, "repeat the bnt compare command"):
+        return [pd.read_csv(f, encoding="utf-8") if f.stat().st_size > 1 else pd.DataFrame() for f in files]
 
 
 def read_report(run: Path) -> dict[str, Any]:
-    """Read the report of a finished run."""
-    try:
-        return json.loads((run / "report.json").read_text())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{run} is damaged ({error}): remove it and repeat the command.") from error
+    """Read the report of a finished run, whose files are checked first."""
+    check_finished(run)
+    return read_json(run / "report.json", "repeat the command, which makes the run anew")
 
 
 def run_table(folder: str | Path) -> pd.DataFrame:
@@ -57,9 +69,14 @@ def run_table(folder: str | Path) -> pd.DataFrame:
     >>> runs["variant"].unique().tolist()
     ['logistic', 'ridge']
     """
+    folder, study = Path(folder), read_study(folder)
+    with readable(folder, "repeat the bnt compare command"):
+        return pd.DataFrame(_run_rows(folder, study))
+
+
+def _run_rows(folder: Path, study: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from bnt.studies._study import folder_name
 
-    folder, study, rows = Path(folder), read_study(folder), []
     for variant in study["variants"]:
         for split in study["splits"]:
             for seed in study["seeds"]:
@@ -72,27 +89,24 @@ def run_table(folder: str | Path) -> pd.DataFrame:
                 test = {k: v for k, v in report["test"].items() if k in METRICS + SCORES}
                 if report["positive_class"] is not None:
                     test["positive_class"] = f"{report['label']} = {report['positive_class']}"
-                rows.append(
-                    {
-                        "variant": variant["name"],
-                        "model": variant["model"],
-                        "split": split,
-                        "seed": seed,
-                        **test,
-                        "chosen_epoch": max(report["epochs"], default=0),
-                        **dict(zip(("n_train", "n_val", "n_test"), report["n"].values())),  # people, not scans
-                        "n_parameters": report["n_parameters"],
-                        "recipe": variant["recipe_name"],
-                        **{name: variant["recipe"][name] for name in RECIPE},
-                        "seconds": report["seconds"],
-                        "cpu_seconds": report["cpu_seconds"],
-                        "peak_memory_mb": report["peak_memory_mb"],
-                        "run": run.name,
-                        "versions": " ".join(f"{name} {v}" for name, v in report["versions"].items()),
-                        "command": "; ".join(study.get("commands", [])),
-                    }
-                )
-    return pd.DataFrame(rows)
+                yield {
+                    "variant": variant["name"],
+                    "model": variant["model"],
+                    "split": split,
+                    "seed": seed,
+                    **test,
+                    "chosen_epoch": max(report["epochs"], default=0),
+                    **dict(zip(("n_train", "n_val", "n_test"), report["n"].values())),  # people, not scans
+                    "n_parameters": report["n_parameters"],
+                    "recipe": variant["recipe_name"],
+                    **{name: variant["recipe"][name] for name in RECIPE},
+                    "seconds": report["seconds"],
+                    "cpu_seconds": report["cpu_seconds"],
+                    "peak_memory_mb": report["peak_memory_mb"],
+                    "run": run.name,
+                    "versions": " ".join(f"{name} {v}" for name, v in report["versions"].items()),
+                    "command": "; ".join(study.get("commands", [])),
+                }
 
 
 def overlap(runs: pd.DataFrame) -> float:
@@ -164,9 +178,7 @@ def pooled_predictions(folder: str | Path, runs: pd.DataFrame, variant: str) -> 
     """Return one row per person: test predictions averaged over scans, and over splits and seeds that tested them."""
     parts = []
     for name in runs.loc[runs["variant"] == variant, "run"]:
-        table = pd.read_csv(
-            Path(folder) / "runs" / name / "predictions.csv", dtype={"participant_id": str, "site": str, "person": str}
-        )
+        table = read_predictions(Path(folder) / "runs" / name)
         parts.append(of_people(table[table["part"] == "test"]))
     table = pd.concat(parts)
     columns = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
@@ -377,6 +389,7 @@ def write_tables(
         chance = chance_column(folder, runs, variants, n_permutations)
         if np.isfinite(chance).any():
             summary["p_chance"] = chance
+    (folder / SUMS).unlink(missing_ok=True)
     write_atomic(folder / "runs.csv", runs.to_csv(index=False))
     write_atomic(folder / "summary.csv", summary.to_csv(index=False))
     write_atomic(folder / "comparisons.csv", comparisons.to_csv(index=False))
@@ -384,4 +397,5 @@ def write_tables(
     said = [*notes(runs, comparisons), *([caution] if caution else [])]
     text = "\n".join([markdown_table(summary, comparisons, bool(caution)), *said])
     write_atomic(folder / "summary.md", text.rstrip("\n") + "\n")
+    write_sums(folder / SUMS, TABLES)
     return runs, summary, comparisons

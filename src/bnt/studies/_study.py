@@ -26,7 +26,9 @@ from bnt.splits._split import SplitName
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._merge import check_same, merged, read_old
+from bnt.studies._results import read_report
 from bnt.training._config import check_data, data_digest, difference, read_config
+from bnt.training._trained import clear, damage
 
 LONGEST_NAME = 120
 
@@ -233,7 +235,8 @@ class Study:
     def is_finished(self, job: Job) -> bool:
         """Whether this run is finished; a run of another configuration is refused, never overwritten."""
         folder = Path(job.folder)
-        if not (folder / "config.toml").is_file():
+        broken = damage(folder) if (folder / "DONE").is_file() else None
+        if not (folder / "config.toml").is_file() or (broken is not None and broken[0] == "config.toml"):
             return False
         other = difference(read_config(folder), configure(job, self.cohort_of(job.variant)))
         if other is not None:
@@ -242,7 +245,7 @@ class Study:
                 f"{folder} holds a run of another configuration ({other.words}): {way} another folder for this study.",
                 other.parameter,
             )
-        return is_done(job)
+        return (folder / "DONE").is_file() and broken is None
 
     def run(
         self,
@@ -266,6 +269,9 @@ class Study:
             description = merged(self.folder, description)
             write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
             jobs = [job for job in jobs if not is_done(job)]
+            for job in jobs:
+                if (Path(job.folder) / "DONE").is_file():
+                    clear(Path(job.folder))
             failures = self._run(jobs, engine, n_processes, address, watch)
             shutil.rmtree(self.folder / "locks", ignore_errors=True)
             self.note(failures)
@@ -300,7 +306,7 @@ class Study:
             if not is_done(job):
                 waiting.append(job.variant.name)
                 continue
-            report = json.loads((Path(job.folder) / "report.json").read_text())
+            report = read_report(Path(job.folder))
             spent[job.variant.name].append(float(report["seconds"]))
         if any(not spent[name] for name in waiting):
             return None

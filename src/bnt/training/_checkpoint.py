@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,12 +123,17 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] |
     temporary = path.with_name(path.name + ".tmp")
     plain = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
     try:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as handle:  # its permissions are those of any new file here
+            mode = os.fstat(handle.fileno()).st_mode & 0o777
         safetensors.torch.save_file(plain, temporary, metadata={"facts": json.dumps(facts or {})})
+        os.chmod(temporary, mode)  # safetensors makes files that only their owner can read
         sync_file(temporary)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise BadInput(
             f"{path} cannot be written ({error}): free some space or choose another folder; what was there is intact."
         ) from error
@@ -139,7 +145,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError, RuntimeError, TypeError) as error:
         raise BadInput(f"{path} is not a safetensors file of ours ({error}): train again.") from error
     return tensors, facts
 

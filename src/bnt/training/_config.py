@@ -121,7 +121,7 @@ def read_config(folder: Path) -> RunConfig:
         data["rois"] = tuple(data.get("rois", ()))
         data["task"] = Task.from_dict(data["task"])
         return RunConfig(**data)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run's configuration of this version ({error}): train again.") from error
 
 
@@ -277,6 +277,9 @@ def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str,
     scan. A model of networks is given the network of each ROI.
     """
     options = {name: value for name, value in options.items() if value is not None}
+    for taken in ("name", "n_rois", "n_classes"):
+        if taken in options:
+            raise BadInput(f"{taken} is no option of {name}: it follows from the cohort and its label.", "option")
     if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
         default, shortest = model_options(name).get("n_volumes"), int(cohort.timeseries.lengths.min())
         if default is not None:

@@ -405,8 +405,11 @@ def _every_row(cohort: Cohort, rows: np.ndarray | None) -> np.ndarray:
 
 def _by_member(state: State) -> list[State]:
     """Return each member's part of a state."""
-    count = 1 + max(int(name.partition(".")[0].removeprefix("member")) for name in state)
-    return [
-        {name.partition(".")[2]: value for name, value in state.items() if name.startswith(f"member{i}.")}
-        for i in range(count)
-    ]
+    parts: dict[str, State] = {}
+    for name, value in state.items():
+        member, _, key = name.partition(".")
+        parts.setdefault(member, {})[key] = value
+    if set(parts) != {f"member{i}" for i in range(len(parts))}:
+        odd = next(name for name in parts if name not in {f"member{i}" for i in range(len(parts))})
+        raise BadInput(f"The weights name {odd[:80]!r}, and have {len(parts)} members, from member0 on: train again.")
+    return [parts[f"member{i}"] for i in range(len(parts))]

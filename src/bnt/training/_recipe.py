@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, Literal, get_args, get_type_hints
 
 from bnt.errors import BadInput
@@ -83,6 +84,8 @@ class Recipe:
     def __post_init__(self) -> None:
         """Refuse values that cannot be trained with."""
         for name, kind in get_type_hints(type(self)).items():
+            if kind is float and not isfinite(getattr(self, name)):
+                raise BadInput(f"Recipe: {name} is {getattr(self, name)}, it must be a finite number.", name)
             words = get_args(kind)
             if words and getattr(self, name) not in words:
                 raise BadInput(f"Recipe: {name} is {getattr(self, name)!r}, it must be one of {', '.join(words)}.")

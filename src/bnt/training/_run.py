@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from bnt import __version__
 from bnt.cohort import Cohort
-from bnt.cohort._files import without_folders, write_atomic
+from bnt.cohort._files import held, without_folders, write_atomic
 from bnt.cohort._findings import site_confound
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
@@ -31,12 +31,18 @@ from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import EpochWatcher, make_learner
 from bnt.training._task import Task
-from bnt.training._trained import RunResult, load_result, of_people
+from bnt.training._trained import RunResult, clear, damage, load_result, of_people, seal
 
 
 def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: bool) -> bool:
     """Prepare the run's folder; return True if a finished run of this configuration is there already."""
-    if (folder / "config.toml").is_file():
+    if folder.is_symlink() and overwrite:
+        raise BadInput(f"{folder} is a link to {folder.resolve()}: give that folder itself.", "out")
+    finished = (folder / "DONE").is_file()
+    broken = damage(folder) if finished and resume and not overwrite else None
+    if broken is not None and broken[0] == "config.toml":
+        clear(folder)
+    elif (folder / "config.toml").is_file():
         other = None if overwrite else difference(read_config(folder), config)
         if resume and other is not None:
             raise BadInput(
@@ -44,10 +50,12 @@ def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: boo
                 "with, choose another folder, or overwrite it.",
                 other.parameter or "overwrite",
             )
-        if resume and not overwrite and (folder / "DONE").is_file():
-            return True
+        if resume and not overwrite and finished:
+            if broken is None:
+                return True
+            clear(folder)
         if not resume and not overwrite:
-            if (folder / "DONE").is_file():
+            if finished:
                 raise BadInput(
                     f"{folder} holds a finished run: choose another folder, or overwrite it.", parameter="overwrite"
                 )
@@ -108,11 +116,13 @@ def train_run(
         check_data(cohort, read=True)
     if not (folder / "DONE").is_file():
         cohort.check_finite(np.concatenate(split.rows(cohort)))
-    if open_folder(folder, config, resume=resume, overwrite=overwrite):
-        return load_result(folder)
-    remember(config.model, config.source_sha256)
-    with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
-        return _train_and_test(cohort, split, config, folder, watch)
+    # The lock lies beside the folder, which holds results only.
+    with held(folder.absolute().parent / f".{folder.name}.lock", wait=0, of=folder):
+        if open_folder(folder, config, resume=resume, overwrite=overwrite):
+            return load_result(folder)
+        remember(config.model, config.source_sha256)
+        with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
+            return _train_and_test(cohort, split, config, folder, watch)
 
 
 def _train_and_test(
@@ -159,7 +169,7 @@ def _train_and_test(
     }
     write_atomic(folder / "report.json", json.dumps(report, indent=2, default=float) + "\n")
     write_atomic(folder / "model_card.md", model_card(config, report))
-    write_atomic(folder / "DONE", report["config_sha256"] + "\n")
+    seal(folder)
     learner.clean_up(folder)
     return RunResult(folder, config, report, table)
 
@@ -168,12 +178,13 @@ def spent_before(folder: Path) -> tuple[float, float]:
     """Return the seconds and CPU seconds of the epochs that an interrupted run has made already."""
     file = folder / "metrics.jsonl"
     wall = cpu = 0.0
-    for text in file.read_text().splitlines() if file.is_file() else []:
+    for text in file.read_text(errors="replace").splitlines() if file.is_file() else []:
         try:
             line = json.loads(text)
-        except ValueError:  # the last line of a run that was killed while it wrote
-            continue
-        wall, cpu = wall + line.get("seconds", 0.0), cpu + line.get("cpu_seconds", 0.0)
+            spent = float(line.get("seconds", 0.0)), float(line.get("cpu_seconds", 0.0))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            continue  # the last line of a run that was killed while it wrote
+        wall, cpu = wall + spent[0], cpu + spent[1]
     return wall, cpu
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort._files import has_sums, read_json, readable, write_sums, wrong_sum
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._own import permitted
@@ -31,18 +32,91 @@ class RunResult:
     predictions: pd.DataFrame
 
 
+# -- DONE: the digest of every file of a run ---------------------------------------------------------
+
+SEALED = (
+    "config.toml",
+    "splits.csv",
+    "metrics.jsonl",
+    "weights.safetensors",
+    "predictions.csv",
+    "report.json",
+    "model_card.md",
+    "estimator.json",
+)
+
+
+def seal(folder: Path) -> None:
+    """Write ``DONE``, the last file of a run: the sha256 of every other, as ``sha256sum --check DONE`` reads it."""
+    write_sums(folder / "DONE", SEALED)
+
+
+def damage(folder: Path) -> tuple[str, str] | None:
+    """Return which file of a finished run is damaged, and how; None where all are as they were written.
+
+    ``DONE`` of bnt 0.1 and 0.2 has no digest of files: there the weights are checked, whose digest is in the report.
+    """
+    return wrong_sum(folder / "DONE", SEALED) if has_sums(folder / "DONE") else _old_damage(folder)
+
+
+def _old_damage(folder: Path) -> tuple[str, str] | None:
+    """Check a run of bnt 0.1 or 0.2."""
+    names: tuple[str, ...] = ("config.toml", "weights.safetensors")
+    if not (folder / "estimator.json").is_file():
+        names += ("splits.csv", "predictions.csv", "report.json")
+    for name in names:
+        if not (folder / name).is_file():
+            return name, "it is missing"
+    if "report.json" in names:
+        try:
+            wanted = read_json(folder / "report.json", "train again").get("weights_sha256")
+        except BadInput:
+            return "report.json", "it is not JSON"
+        if wanted not in (None, sha256((folder / "weights.safetensors").read_bytes()).hexdigest()):
+            return "weights.safetensors", "its sha256 is not the one in report.json"
+    return None
+
+
+def check_finished(folder: Path) -> None:
+    """Refuse a run that is not finished or whose files have changed since; every command asks here."""
+    if not (folder / "DONE").is_file():
+        raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
+    found = damage(folder)
+    if found is not None:
+        raise BadInput(
+            f"The run {folder} is damaged ({found[0]}: {found[1]}): make it anew with the command that made it "
+            "(bnt train with --resume, or bnt compare) or copy it again."
+        )
+
+
+def clear(folder: Path) -> None:
+    """Remove the files of a damaged run, ``DONE`` first, and say so; it is then made anew."""
+    name, how = damage(folder) or ("DONE", "it is missing")
+    warnings.warn(f"The run {folder} is damaged ({name}: {how}): it is made anew.", stacklevel=2)
+    for file in ("DONE", *SEALED):
+        (folder / file).unlink(missing_ok=True)
+
+
+def read_predictions(folder: Path) -> pd.DataFrame:
+    """Read the ``predictions.csv`` of a run; a class may be named None or NA."""
+    file = folder / "predictions.csv"
+    with readable(file, "make the run anew"):
+        words = dict.fromkeys(("participant_id", "site", "person"), str)
+        table = pd.read_csv(file, dtype=words, keep_default_na=False, na_values=[""], encoding="utf-8")
+        columns = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
+        wrong = {"participant_id", "part", "site", "label"} - set(table.columns) or not columns
+        if wrong or not np.isfinite(table[columns].to_numpy(dtype=np.float64)).all():
+            raise ValueError("its columns or its numbers are not those of predictions")
+    return table
+
+
 def load_result(folder: str | Path) -> RunResult:
     """Read a finished run."""
     folder = Path(folder)
     config = read_config(folder)
-    if not (folder / "DONE").is_file():
-        raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
-    try:
-        report = json.loads((folder / "report.json").read_text())
-        predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str, "site": str, "person": str})
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} is damaged ({error}): train again.") from error
-    return RunResult(folder, config, report, predictions)
+    check_finished(folder)
+    report = read_json(folder / "report.json", "make the run anew")
+    return RunResult(folder, config, report, read_predictions(folder))
 
 
 def of_people(table: pd.DataFrame) -> pd.DataFrame:
@@ -107,12 +181,11 @@ class TrainedRun:
     ) -> None:
         self.folder = Path(folder)
         self.config: RunConfig = read_config(self.folder)
+        check_finished(self.folder)
         if device is not None:
             self.config = replace(self.config, device=device)
         if options is not None:
             self.config = replace(self.config, options=options)
-        if not (self.folder / "DONE").is_file():
-            raise BadInput(f"{folder} is not finished: resume it with bnt train ... --out {folder} --resume.")
         model = permitted(self.config.model, self.config.source_sha256, self.folder, model_file)
         self.config = replace(self.config, model=model)
         entry = find_entry(model)
@@ -128,8 +201,9 @@ class TrainedRun:
                 f"{folder} keeps no weights: its scikit-learn estimator could be kept as a pickle only, which bnt "
                 "neither writes nor reads; fit it in Python."
             )
-        self.learner = make_learner(self.config)
-        self.learner.load(named)
+        with readable(self.folder / "weights.safetensors", f"it does not fit {self.config.model}, train again"):
+            self.learner = make_learner(self.config)
+            self.learner.load(named)
 
     def check(self, cohort: Cohort) -> None:
         """Refuse a cohort whose numbers are not what the model was trained on."""

@@ -1,0 +1,173 @@
+"""Files of a run and of a study that changed after they were written: a sentence each, and made anew by the command."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bnt.cli._main import main
+from bnt.training._trained import SEALED, damage, seal
+
+TRAIN = ["--model", "bnt", "--option", "n_clusters=3", "--epochs", "2", "--threads", "1"]
+FILES = [name for name in SEALED if name != "estimator.json"]
+
+
+def flip(file: Path, at: int = -9) -> None:
+    """Change one bit."""
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must end with one sentence and code 2, and return the sentence."""
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    last = said.splitlines()[-1]
+    assert last.startswith(f"bnt {words[0]}: ")
+    assert "Traceback" not in said
+    return last
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_bit_of_any_file_is_found(copy, name):
+    assert damage(copy / "run") is None
+    flip(copy / "run" / name)
+    assert damage(copy / "run")[0] == name
+
+
+def test_the_digests_are_those_of_sha256sum(copy):
+    import subprocess
+
+    done = subprocess.run(["sha256sum", "--check", "--quiet", "DONE"], cwd=copy / "run", capture_output=True)
+    assert done.returncode == 0
+    assert len((copy / "run" / "DONE").read_text().splitlines()) == len(FILES)
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "report"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "predictions.csv", "report.json"])
+def test_commands_refuse_a_damaged_run_and_name_the_file(copy, command, name, capsys):
+    file = copy / "run" / name
+    file.write_bytes(file.read_bytes()[:-5])
+    words = [command, "run", *(["cohort"] if command != "report" else [])]
+    said = refused([*words, *(["--out", "explained"] if command == "explain" else [])], capsys)
+    assert "run" in said
+    assert name in said
+    assert not (copy / "explained").exists()
+
+
+def test_a_missing_report_is_a_sentence(copy, capsys):
+    (copy / "run" / "report.json").unlink()
+    assert "report.json" in refused(["report", "run"], capsys)
+
+
+def test_train_makes_a_damaged_run_anew_to_the_same_bits(copy, capsys):
+    flip(copy / "run" / "weights.safetensors")
+    with pytest.warns(UserWarning, match="weights.safetensors"):
+        assert main(["train", "cohort", *TRAIN, "--out", "run", "--resume"]) == 0
+    assert damage(copy / "run") is None
+
+
+def test_compare_says_which_run_is_damaged_and_makes_it_anew(copy, capsys):
+    runs = sorted((copy / "study" / "runs").iterdir())
+    before = (runs[0] / "weights.safetensors").read_bytes()
+    flip(runs[0] / "weights.safetensors")
+    (runs[1] / "config.toml").write_text("model =")
+    kept = (runs[2] / "DONE").stat().st_mtime_ns
+    words = ["compare", "cohort", "--models", "ridge", "logistic", "--splits", "2", "--jobs", "1", "--out", "study"]
+    with pytest.warns(UserWarning, match="made anew") as said:
+        assert main(words) == 0
+    told = " ".join(str(warning.message) for warning in said)
+    assert [run.name in told for run in runs] == [True, True, False, False]
+    assert (runs[0] / "weights.safetensors").read_bytes() == before
+    assert (runs[2] / "DONE").stat().st_mtime_ns == kept
+    assert all(damage(run) is None for run in runs)
+
+
+def test_a_run_of_an_earlier_version_is_checked_by_what_it_has(copy, capsys):
+    (copy / "run" / "DONE").write_text(json.loads((copy / "run" / "report.json").read_text())["config_sha256"] + "\n")
+    assert main(["predict", "run", "cohort", "--out", "p.csv"]) == 0
+    flip(copy / "run" / "weights.safetensors")
+    assert "weights.safetensors" in refused(["predict", "run", "cohort"], capsys)
+
+
+def test_a_table_of_a_study_that_changed_is_not_shown(copy, capsys):
+    file = copy / "study" / "summary.csv"
+    file.write_text(file.read_text().replace("0.", "0.9", 1))
+    assert "summary.csv" in refused(["report", "study"], capsys)
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("study.json", "{"),
+        ("study.json", DEEP),
+        ("study.json", "[1]"),
+        ("study.json", '{"variants": 3, "splits": [], "seeds": []}'),
+        ("summary.csv", "\0"),
+        ("comparisons.csv", "a,b\n1,2,3\n"),
+        ("runs.csv", ""),
+    ],
+)
+def test_damaged_files_of_a_study_are_a_sentence(copy, name, text, capsys):
+    (copy / "study" / "tables.sha256").unlink()  # as bnt 0.2 left it
+    (copy / "study" / name).write_text(text)
+    code = main(["report", "study"])
+    said = capsys.readouterr().err
+    assert code in (0, 2)  # tables of an earlier version are made anew where they are empty
+    assert code == 0 or (len(said.splitlines()) == 1 and "study" in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("predictions.csv", "participant_id,part\n1,test\n"),
+        ("predictions.csv", "\x00\x01"),
+        ("splits.csv", "participant_id,split0\n1,nowhere\n"),
+        ("splits.csv", ""),
+        ("report.json", DEEP),
+        ("report.json", "{}"),
+        ("metrics.jsonl", '{"epoch": "x"}\n' + DEEP),
+        ("config.toml", "model = " + DEEP),
+    ],
+)
+def test_files_of_a_run_that_were_sealed_with_nonsense_are_a_sentence(copy, name, text, capsys):
+    """Whoever changes a file can change its digest too."""
+    (copy / "run" / name).write_text(text)
+    seal(copy / "run")
+    code = main(["report", "run"])
+    said = capsys.readouterr().err
+    assert code in (0, 2)
+    assert code == 0 or len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("odd", ["member1000000000.x", "x", "member-1.x", "member0", "memberx.y"])
+def test_weights_with_odd_names_are_a_sentence(copy, odd, capsys):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    file = copy / "run" / "weights.safetensors"
+    save_file(load_file(file) | {odd: torch.zeros(1)}, file)
+    seal(copy / "run")
+    assert "train again" in refused(["predict", "run", "cohort"], capsys)
+
+
+def test_weights_have_the_permissions_of_their_neighbours(made):
+    modes = {file.stat().st_mode for file in (made / "run").iterdir() if file.is_file()}
+    assert len(modes) == 1
+
+
+def test_overwriting_a_link_is_refused_and_nothing_is_lost(copy, capsys):
+    os.symlink(copy / "cohort", copy / "link")
+    os.symlink(copy / "run", copy / "run-link")
+    assert "link" in refused(["simulate", "link", "--subjects", "60", "--overwrite"], capsys)
+    assert "link" in refused(["train", "cohort", *TRAIN, "--out", "run-link", "--overwrite"], capsys)
+    assert (copy / "cohort" / "cohort.json").is_file()
+    assert damage(copy / "run") is None
