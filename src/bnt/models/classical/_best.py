@@ -1,9 +1,8 @@
 """The model to take when nothing is known: linear models on several views of connectivity, averaged.
 
-No view, shrinkage or penalty is best on every cohort, and choosing one by inner cross-validation loses more by its
-noise than it gains (results/abide/README.md). An average of many reasonable ones does not have to choose. Its weights
-are stacked on held-out folds of the training subjects, but drawn towards equal ones, the more the fewer subjects
-there are.
+Which view, shrinkage or penalty is best differs between cohorts, and choosing by inner cross-validation is noisy. An
+average of many reasonable ones does not have to choose. Its weights are stacked on held-out folds of the training
+subjects, but drawn towards a prior, the more the fewer subjects there are.
 """
 
 from __future__ import annotations
