@@ -261,3 +261,17 @@ def test_templateflow_is_asked_for_the_space_of_the_images(tmp_path, monkeypatch
 def test_info_names_the_other_atlases(both, capsys):
     assert main(["info", str(both)]) == 0
     assert "atlas-maps" in capsys.readouterr().out
+
+
+def test_two_atlases_of_xcpd_are_one_cohort(tmp_path):
+    from source_files import series, write_participants, write_xcpd_series
+
+    for i, who in enumerate(("sub-01", "sub-02")):
+        for j, atlas in enumerate(("Gordon", "Tian")):
+            write_xcpd_series(tmp_path / "xcpd", f"{who}_task-rest", series(2 * i + j), atlas=atlas)
+    write_participants(tmp_path / "people.tsv", participant_id=["sub-01", "sub-02"], diagnosis=[0, 1])
+    words = ["import", str(tmp_path / "xcpd"), str(tmp_path / "out"), "--atlas", "Gordon", "Tian"]
+    assert main([*words, "--participants", str(tmp_path / "people.tsv")]) == 0
+    tian = bnt.load_cohort(tmp_path / "out", "Tian")
+    np.testing.assert_allclose(tian.timeseries[1], series(3), rtol=1e-5)
+    assert tian.labels("diagnosis").tolist() == [0, 1]
