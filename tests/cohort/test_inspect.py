@@ -227,6 +227,16 @@ def test_the_sentence_about_the_task_is_what_is_done(y: np.ndarray, task: str, r
     assert task_for(y).kind == task
 
 
+def test_families_are_counted_by_people() -> None:
+    edges, table = sound()
+    table["family"] = ["A", "A", "B", "B", "B", *table["participant_id"][5:]]
+    table["person"] = table["participant_id"].where(table.index != 4, table["participant_id"][3])
+    report = inspect_cohort(Cohort(edges, table))
+    assert report.families == (2, 4)  # the last two of B are scans of one person
+    assert states(report, "families") == ["ok"]
+    assert states(inspect_cohort(Cohort(*sound())), "families") == []
+
+
 def test_a_view_is_described_not_the_whole() -> None:
     report = inspect_cohort(Cohort(*sound()).where(site="B"))
     assert (report.n_subjects, [site.name for site in report.sites]) == (N // 2, ["B"])

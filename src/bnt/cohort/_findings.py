@@ -171,6 +171,9 @@ def _duplicates(report: Inspection) -> Iterator[Check]:
 
 
 def _design(report: Inspection) -> Iterator[Check]:
+    if report.families[0]:
+        n, people = report.families
+        yield Check("families", "ok", f"{n} of two people or more, {people} people in all; no split separates them")
     if report.label is None:
         yield Check("label", "note", "no column of classes to count by; --label COLUMN describes a score")
         return

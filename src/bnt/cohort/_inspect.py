@@ -147,6 +147,7 @@ class Inspection:
     findings: list[dict[str, Any]]
     changed_files: list[str] | None  # None: not asked
     changed_scans: list[str]  # participants whose arrays are not those that the cohort was written with
+    families: tuple[int, int]  # those of two people or more, and the people in them
     family_of: dict[str, str]  # participant -> subjects who stay together in every split
     checks: list[Check] = field(default_factory=list)
 
@@ -196,6 +197,7 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
         findings=cohort.findings,
         changed_files=(changed_files(cohort.path) if cohort.path else []) if verify else None,
         changed_scans=changed.tolist(),
+        families=_families(table),
         family_of=dict(zip(table["participant_id"], table["family"])),
     )
     report.checks = checks_of(report)
@@ -280,6 +282,12 @@ def people_of(participants: pd.DataFrame) -> np.ndarray:
     family = participants["family"].astype(str) if "family" in participants else ids
     named = [one.startswith(f"{other}_") for one, other in zip(ids, family)]
     return np.where(named, family, ids).astype(object)
+
+
+def _families(table: pd.DataFrame) -> tuple[int, int]:
+    """Return how many families have two people or more, and how many people are in them."""
+    sizes = pd.Series(people_of(table)).groupby(table["family"].to_numpy()).nunique()
+    return int((sizes > 1).sum()), int(sizes[sizes > 1].sum())
 
 
 def as_code(value: Any) -> str:
