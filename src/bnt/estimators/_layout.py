@@ -197,7 +197,7 @@ def layout_of_vectors(
                 f"M = np.zeros((len(X), {smaller}, {smaller})); i, j = np.triu_indices({smaller}); "
                 "M[:, i, j] = M[:, j, i] = X."
             )
-        if holds_variances(X, smaller):
+        if strict and smaller >= FEWEST_ROIS and holds_variances(X, smaller):
             return Layout(n_features, smaller, default, kind, holds_diagonal=True)
         if strict and (kind == "tangent" or (kind == "unknown" and is_centred(X))):
             raise BadInput(
