@@ -15,12 +15,12 @@ MISTAKES = {
     "train --modell bnt": "unknown option --modell; did you mean --model?",
     "train c --out x --engine local": "unknown option --engine; see --help.",
     "train c --out x --threads two": "--threads: a whole number is needed, not 'two'",
-    "compare c --out x --engine cluster": "--engine must be one of 'local', 'ray', not 'cluster'",
+    "compare c --out x --engine cluster": "--engine must be one of 'local', 'ray'",
     "compare c --out x --seeds a b": "--seeds: these values are of the wrong kind: ['a', 'b']",
     "compare c --out x --models bnt --models svm": "--models is given 2 times; give it once, with all",
     "compare c --split_seed 1 --out x --split-seed=2": "--split-seed is given 2 times",
     "reproduce table9 c --out x": "what must be one of 'table1', 'table2', 'figure3a'",
-    "fetch adhd x": "dataset must be one of 'abide', not 'adhd'",
+    "fetch adhd x": "dataset must be one of 'abide', 'adhd200', 'development', not 'adhd'",
 }
 
 
