@@ -53,6 +53,9 @@ COMMANDS = {
         "_paper_commands.Reproduce", "make a table or figure of the paper, the printed numbers beside ours", _REPEAT
     ),
     "predict": Command("_result_commands.Predict", "predict new subjects with a finished run"),
+    "validate": Command(
+        "_result_commands.Validate", "score a run on people from elsewhere: AUROC, calibration, subgroups"
+    ),
     "explain": Command(
         "_result_commands.Explain", "explain a run: attention by network, cluster assignments, edge attributions"
     ),

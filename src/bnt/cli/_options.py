@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bnt.cohort import Cohort
     from bnt.splits import Split
     from bnt.studies import Study, Tuning
+    from bnt.training import Adjustments
 
 Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")]
 
@@ -46,6 +47,34 @@ class Training:
     def changes(self) -> dict[str, Any]:
         """Return the fields of the recipe that were set."""
         return {"epochs": self.epochs, **parse_settings(self.change, "--change")}
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is done around any model, within the training part of each split."""
+
+    harmonise: Literal["none", "combat"] = "none"
+    """combat: bring the edges of sites to one mean and spread by ComBat (empirical Bayes)."""
+    harmonise_keep: Annotated[str, tyro.conf.arg(metavar="AGE+SEX")] = ""
+    """Columns of participants.tsv whose effects ComBat keeps, for example age+sex; never the label."""
+    confounds: Annotated[str, tyro.conf.arg(metavar="AGE+SEX")] = ""
+    """Columns to regress out, for example age+sex+mean_fd: of the features of linear models, of the edges of others."""
+    class_weight: Literal["none", "balanced"] = "none"
+    """balanced: classes count alike in training, however many subjects they have."""
+    threshold: Literal["0.5", "validation"] = "0.5"
+    """Where the positive class begins: at 0.5, or where balanced accuracy on the validation part is highest."""
+
+    def adjustments(self) -> Adjustments:
+        """Return them as a run keeps them."""
+        from bnt.training import Adjustments
+
+        return Adjustments(
+            harmonise=None if self.harmonise == "none" else self.harmonise,
+            keep=self.harmonise_keep,
+            confounds=self.confounds,
+            class_weight=None if self.class_weight == "none" else self.class_weight,
+            threshold=None if self.threshold == "0.5" else self.threshold,
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import shlex
 import tomllib
 from collections import Counter
 from contextlib import redirect_stderr
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from difflib import get_close_matches
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -130,6 +130,7 @@ def _sentence(box: str) -> str:
 
 if TYPE_CHECKING:
     from bnt.studies._job import Variant
+    from bnt.training import Adjustments
 
 PREFIX = "recipe."
 
@@ -159,7 +160,9 @@ def split_outside(text: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant:
+def parse_variant(
+    word: str, recipe: str, changes: dict[str, object], adjustments: Adjustments | None = None
+) -> Variant:
     """Return the variant that a word of ``--models`` means, under the name as it was given.
 
     Parameters
@@ -171,11 +174,15 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
         The recipe to start from.
     changes : dict
         Fields of the recipe that were changed for all models.
+    adjustments : Adjustments, optional
+        What is done around all models; a word may set its fields, ``ridge:harmonise=combat``.
     """
-    from bnt.models import find_entry
+    from bnt.models import find_entry, model_options
     from bnt.models._registry import short_name, split_word
     from bnt.studies._job import Variant
-    from bnt.training import find_recipe
+    from bnt.training import Adjustments, find_recipe
+    from bnt.training._adjustments import FIELDS
+    from bnt.training._config import assign_confounds
 
     at = re.match(r"([^=]*?)@([A-Za-z0-9_.-]+)((?::.*)?)$", word)
     model, colon, text = split_word(f"{at[1]}{at[3]}" if at else word)
@@ -191,6 +198,11 @@ def parse_variant(word: str, recipe: str, changes: dict[str, object]) -> Variant
         )
     settings = parse_settings(split_outside(text), "--models") if colon else {}
     own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
-    options = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
+    known = model_options(model)
+    around = {name: value for name, value in settings.items() if name in FIELDS and name not in known}
+    options = {name: value for name, value in settings.items() if not name.startswith(PREFIX) and name not in around}
     made = find_recipe(recipe, model, **{**changes, **own})
-    return Variant(short_name(word), find_entry(model).name, options, recipe, made, at[2] if at else "")
+    set_here: dict[str, Any] = {k: None if v == "none" else v for k, v in around.items()}
+    done = replace(adjustments or Adjustments(), **set_here)
+    done, options = assign_confounds(model, done, options)
+    return Variant(short_name(word), find_entry(model).name, options, recipe, made, at[2] if at else "", done)

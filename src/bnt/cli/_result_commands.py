@@ -1,4 +1,4 @@
-"""The commands that use what was trained: predict, explain and report; each class is the options of one command."""
+"""The commands that use what was trained, predict, validate, explain, report; each class is the options of one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tyro
 
 if TYPE_CHECKING:
     from bnt.cohort import Cohort
+    from bnt.predict import Validation
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Predict:
     """GB that one compressed file of SOURCE may expand to."""
     model_file: Path | None = None
     """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
+    adapt: bool = False
+    """Centre each new site of 20 scans or more on the training mean, from its unlabelled scans; said in the output."""
     explain: bool = False
     """Name the connections that moved each prediction most."""
     top: int = 5
@@ -66,7 +69,7 @@ class Predict:
         trained = TrainedRun(self.trained_run, model_file=self.model_file)
         n_top = self.top if self.explain else 0
         if (self.source / "cohort.json").is_file():
-            table = subject_table(trained, load_cohort(self.source), n_top)
+            table = subject_table(trained, load_cohort(self.source), n_top, adapt=self.adapt)
         else:
             from bnt.sources import read_cohort
             from bnt.sources._names import expanding
@@ -84,7 +87,12 @@ class Predict:
                     participants=self.participants,
                     min_volumes=self.min_volumes,
                 )
-            table = subject_table(trained, cohort, n_top)
+            table = subject_table(trained, cohort, n_top, adapt=self.adapt)
+        for sentence in dict.fromkeys(table.get("new_site", [])):
+            if sentence:
+                say(sentence)
+        if self.adapt and not table["new_site"].any():
+            say("Nothing was adapted: every site is in training.")
         if self.explain and not table["top_connections"].str.startswith(NOT_AVAILABLE).all():
             say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
         unlike = ~table["unlike_training"].isin(["", "site not known"])
@@ -133,6 +141,70 @@ def refuse_study(folder: Path) -> None:
         raise BadInput(f"{folder} is a study, not a run, and none of the runs in {folder / 'runs'} is finished yet.")
     count = f"{len(runs)} finished run{'s' * (len(runs) != 1)}"
     raise BadInput(f"{folder} is a study of {count}: give one of them, for example {runs[0]}.")
+
+
+@dataclass(frozen=True)
+class Validate:
+    """Validate a finished run on people from elsewhere.
+
+    COHORT has the run's label, of people that the run has not seen. Nothing is fitted to them: model, harmonisation,
+    confounds and threshold are those of the run. The folder then holds validation.json, people.csv, subgroups.csv and
+    the page validation.html. People that the run was trained or selected on are refused, by scan and by id.
+    Research use only: the probabilities must not decide about the care of any person.
+    """
+
+    trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A folder made by `bnt train`, or one of the runs of a study (STUDY/runs/...)."""
+    cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
+    """A cohort of other people, with the label of the run."""
+    out: Path
+    """Folder of the results, which is created."""
+    adapt: bool = False
+    """Centre each new site of 20 scans or more on the training mean, from its unlabelled scans."""
+    allow_same_ids: bool = False
+    """Take people whose ids are those of training people; the same scan is refused in any case."""
+    model_file: Path | None = None
+    """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
+    overwrite: bool = False
+    """Replace an existing validation."""
+
+    def run(self) -> None:
+        """Validate, write the folder, and print the result."""
+        from bnt._progress import say
+        from bnt.cohort import load_cohort
+        from bnt.predict import validate_run
+        from bnt.report import write_validation
+        from bnt.training._trained import TrainedRun
+
+        refuse_study(self.trained_run)
+        trained = TrainedRun(self.trained_run, model_file=self.model_file)
+        cohort = load_cohort(self.cohort)
+        found = validate_run(trained, cohort, adapt=self.adapt, allow_same_ids=self.allow_same_ids)
+        for sentence in found.facts["new_sites"]:
+            say(sentence)
+        page = write_validation(found, self.out, overwrite=self.overwrite)
+        print(validation_summary(found))
+        print(f"Page: {page}")
+
+
+def validation_summary(found: Validation) -> str:
+    """Return the result in a few lines: every estimate with its interval, then what it means."""
+    from math import isfinite
+
+    from bnt.plotting._charts import shown_name
+
+    facts = found.facts
+    positive = "" if facts["positive"] is None else f" (positive class: {facts['label']} = {facts['positive']})"
+    lines = [f"{facts['model']} on {facts['n']} people from elsewhere{positive}, 95 % intervals in brackets"]
+    for name, value in found.metrics.items():
+        span = f" [{value.low:.3f}, {value.high:.3f}]" if isfinite(value.low) else ""
+        at = f" at threshold {facts['threshold']:.3g}" if name == "sensitivity" else ""
+        shown = f"{value.value:.3f}{span}{at}" if isfinite(value.value) else "undefined"
+        lines.append(f"  {shown_name(name)} {shown}")
+    own = found.own_test.get("auroc_difference")
+    if own is not None:
+        lines.append(f"  AUROC less that of the run's own test part {own.value:+.3f} [{own.low:+.3f}, {own.high:+.3f}]")
+    return "\n".join([*lines, *found.findings])
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from bnt.cli._options import (
+    Around,
     Machine,
     Splits,
     Target,
@@ -52,6 +53,9 @@ class Compare:
     """Seeds of training; scores are averaged over them within a split."""
     target: Annotated[Target, tyro.conf.arg(name="")] = Target()
     training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    around: Annotated[Around, tyro.conf.arg(name="")] = Around()
+    covariates: bool = True
+    """Also show what confounds, motion and site predict alone, in rows that no test counts."""
     reference: str = ""
     """The model that the others are compared with, as --models names it."""
     permutations: int = 0
@@ -65,6 +69,7 @@ class Compare:
         from bnt.cohort import load_cohort
         from bnt.models import expand_models
         from bnt.studies import Study, run_table
+        from bnt.studies._around import covariate_sets, covariate_table, write_covariates
         from bnt.studies._results import write_tables
         from bnt.studies._wording import duration
 
@@ -74,7 +79,8 @@ class Compare:
         if len(words) > len(self.models):
             say(f"{len(words)} models: {', '.join(words)}.")
         words = in_atlases(words, self.models, self.atlas, cohort)
-        variants = [parse_variant(word, training.recipe, training.changes()) for word in words]
+        around = self.around.adjustments()
+        variants = [parse_variant(word, training.recipe, training.changes(), around) for word in words]
         names = [v.name for v in variants]
         splits = make_splits(self.splitting, cohort, target.label)
         settings = study_settings(target, self.splitting, machine)
@@ -97,6 +103,10 @@ class Compare:
         done = [] if finished.empty else finished["variant"].unique().tolist()
         if done:
             chosen = reference if reference in done else next((name for name in names if name in done), done[0])
+            if self.covariates:
+                sets = covariate_sets(cohort, target.label, self.around.confounds)
+                alone = covariate_table(cohort, target.label, splits, sets, target.task, target.positive)
+                write_covariates(self.out, alone)
             _, summary, comparisons = write_tables(self.out, chosen, self.permutations)
             print((self.out / "summary.md").read_text())
             if "auroc" in summary:

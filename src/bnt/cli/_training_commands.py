@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from bnt.cli._options import Settings, Splitting, Target, Training, say_task
+from bnt.cli._options import Around, Settings, Splitting, Target, Training, say_task
 
 if TYPE_CHECKING:
     import bnt.splits
@@ -157,6 +157,7 @@ class Train:
     seed: int = 0
     """Seed of initialisation, batches, dropout and mixup."""
     training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    around: Annotated[Around, tyro.conf.arg(name="")] = Around()
     threads: int = 0
     """CPU threads; 0 is what OMP_NUM_THREADS says, or all cores."""
     device: str = "auto"
@@ -208,6 +209,7 @@ class Train:
             bf16=self.bf16,
             task=target.task,
             positive=target.positive,
+            adjustments=self.around.adjustments(),
         )
         say_task(cohort, target)
         with (
@@ -222,7 +224,7 @@ class Train:
 
 
 def headline(report: dict, label: str) -> str:
-    """Return the test result in two lines."""
+    """Return the test result in two lines, and what is to be said of it."""
     test = report["test"]
 
     def shown(name: str) -> str:
@@ -237,7 +239,22 @@ def headline(report: dict, label: str) -> str:
     names = [n for n in ("auroc", *within, "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
     positive = report["positive_class"]
     who = f" (positive class: {label} = {positive})" if positive is not None else ""
-    return (
-        f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets\n"
-        f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s" + (f"\n{caution}" if caution else "")
+    more = [*([caution] if caution else []), *report.get("new_sites", [])]
+    if "threshold" in report:
+        more.append(f"Threshold chosen on validation: {report['threshold']:.3g}.")
+    if report.get("site_accuracy"):
+        before, after = (report["site_accuracy"][when] for when in ("before", "after"))
+        more.append(
+            f"A linear classifier tells the site of {before['n']} test subjects with accuracy {before['accuracy']:.2f} "
+            f"before and {after['accuracy']:.2f} after harmonising (the largest site alone: {before['chance']:.2f})."
+        )
+    if report.get("never_predicted"):
+        never = ", ".join(report["never_predicted"])
+        more.append(f"Caution: {never} is never predicted in the test part; try --class-weight or --threshold.")
+    return "\n".join(
+        [
+            f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets",
+            f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s",
+            *more,
+        ]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ from bnt.errors import BadInput
 
 if TYPE_CHECKING:
     import torch
+
+EdgeChange = Callable[[np.ndarray, pd.DataFrame], np.ndarray]  # (n, E) float32 edges and their rows of participants.tsv
 
 
 class Cohort:
@@ -91,9 +93,7 @@ class Cohort:
         self.n_rois = n_rois_of(connectomes.shape[1])
         self._table = complete_participants(participants)
         if len(self._table) != len(connectomes):
-            raise BadInput(
-                f"There are {len(connectomes)} connectomes and {len(self._table)} rows in the participants table."
-            )
+            raise BadInput(f"There are {len(connectomes)} connectomes and {len(self._table)} rows of participants.")
         self.rois = complete_rois(rois, self.n_rois)
         self.kind, self.diagonal, self.atlas = canonical_kind(kind), float(diagonal), atlas
         self.source, self.levels = dict(source or {}), {k: dict(v) for k, v in (levels or {}).items()}
@@ -101,6 +101,7 @@ class Cohort:
         self.path = path
         self.atlases: tuple[str, ...] = (atlas,)
         self._rows: np.ndarray | None = None
+        self.changes: tuple[EdgeChange, ...] = ()
         if timeseries is not None and not isinstance(timeseries, Series):
             parts = [np.asarray(s, dtype=np.float32) for s in timeseries]
             self._check_series(parts)
@@ -116,8 +117,7 @@ class Cohort:
         for who, one in zip(self._table["participant_id"], parts):
             if one.ndim != 2 or one.shape[1] != self.n_rois:
                 raise BadInput(
-                    f"The series of {who} has shape {one.shape}, expected (volumes, {self.n_rois}): give the series of "
-                    "the ROIs that the connectomes have."
+                    f"The series of {who} has shape {one.shape}, the connectomes ask for (volumes, {self.n_rois})."
                 )
 
     def check_finite(self, rows: np.ndarray | None = None) -> None:
@@ -127,14 +127,18 @@ class Cohort:
             part = rows[start : start + 256]
             broken = ~np.isfinite(self.edges(part)).all(axis=1)
             if broken.any():
+                who = self.ids[part[broken][0]]
                 raise BadInput(
-                    f"The connectome of {self.ids[part[broken][0]]} contains NaN or infinity: leave the subject out, "
-                    "or make the cohort again."
+                    f"The connectome of {who} contains NaN or infinity: leave it out, or make the cohort again."
                 )
 
     def with_diagonal(self, value: float) -> Cohort:
         """Return a view whose squares have this number on the diagonal."""
         return self._view(diagonal=float(value))
+
+    def with_edges(self, change: EdgeChange) -> Cohort:
+        """Return a view with edges changed by ``change(edges, people)``, without series, which it does not change."""
+        return self._view(changes=(*self.changes, change), _series=None)
 
     def _view(self, **changed: Any) -> Cohort:
         view = object.__new__(Cohort)
@@ -163,7 +167,7 @@ class Cohort:
     @property
     def connectomes(self) -> np.ndarray:
         """(subjects, V(V-1)/2). The memory map itself for a whole cohort, gathered rows for a selection."""
-        return self._edges if self._rows is None else self.edges(np.arange(len(self)))
+        return self._edges if self._rows is None and not self.changes else self.edges(np.arange(len(self)))
 
     @property
     def timeseries(self) -> Series | None:
@@ -258,10 +262,7 @@ class Cohort:
     # -- choosing subjects -------------------------------------------------------------------------
 
     def select(self, rows: Any) -> Cohort:
-        """Return a view of some subjects: positions, a boolean mask, or participant ids.
-
-        Nothing is copied: the view keeps row numbers into the same arrays.
-        """
+        """Return a view of some subjects: positions, a boolean mask, or participant ids; nothing is copied."""
         rows = np.asarray(rows)
         if rows.dtype == bool:
             if rows.shape != (len(self),):
@@ -302,15 +303,18 @@ class Cohort:
     def edges(self, rows: Any) -> np.ndarray:
         """Return the connectomes of some subjects as float32 vectors, (len(rows), V(V-1)/2).
 
-        A cohort on disk is read with ``pread``, not through the memory map: as fast when warm, and
-        a pass over a cohort larger than memory leaves nothing resident.
+        A cohort on disk is read with ``pread``: a pass over one larger than memory leaves nothing resident.
         """
         rows = np.asarray(rows)
         if self._rows is not None:
             rows = self._rows[rows]
         if isinstance(self._edges, np.memmap) and self.path is not None:
-            return read_rows(self.path / "connectomes.npy", self._edges, rows)
-        return np.asarray(self._edges[rows], dtype=np.float32)
+            found = read_rows(self.path / "connectomes.npy", self._edges, rows)
+        else:
+            found = np.asarray(self._edges[rows], dtype=np.float32)
+        for change in self.changes:
+            found = change(found, self._table.iloc[rows])
+        return found
 
     def square(self, rows: Any) -> np.ndarray:
         """Return the connectomes of some subjects as matrices, (len(rows), V, V) float32."""
@@ -379,10 +383,6 @@ def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
         A folder made by ``bnt simulate``, ``bnt fetch``, ``bnt import`` or :meth:`Cohort.save`.
     atlas : str, optional
         Which atlas, of a cohort that has several; the first without it.
-
-    Returns
-    -------
-    Cohort
 
     Examples
     --------

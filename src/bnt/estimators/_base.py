@@ -14,12 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from bnt._progress import say
@@ -32,8 +33,9 @@ from bnt.estimators._layout import Layout, labels_of, read_to_fit, read_to_predi
 from bnt.models import find_entry
 from bnt.models._own import remember
 from bnt.models._registry import short_name
+from bnt.training._adjustments import Adjustments
 from bnt.training._checkpoint import save_tensors
-from bnt.training._config import RunConfig, data_digest, options_for, write_toml
+from bnt.training._config import RunConfig, assign_confounds, check_adjustments, data_digest, options_for, write_toml
 from bnt.training._learner import Learner
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import Task
@@ -80,6 +82,10 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         n_members: int | None = None,
         refit: bool | None = None,
         validation_fraction: float = 0.1,
+        harmonise: str | None = None,
+        harmonise_keep: str = "",
+        confounds: str = "",
+        class_weight: str | Mapping[Any, float] | None = None,
         kind: str = "unknown",
         diagonal: float | None = None,
         n_rois: int | None = None,
@@ -98,6 +104,10 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         self.n_members = n_members
         self.refit = refit
         self.validation_fraction = validation_fraction
+        self.harmonise = harmonise
+        self.harmonise_keep = harmonise_keep
+        self.confounds = confounds
+        self.class_weight = class_weight
         self.kind = kind
         self.diagonal = diagonal
         self.n_rois = n_rois
@@ -119,7 +129,16 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     def _task(self, y: np.ndarray, weights: np.ndarray | None) -> Task:
         """Return what the labels ask for."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sites: Any = None,
+        groups: Any = None,
+        participants: Any = None,
+    ) -> Self:
         """Train on subjects and their labels.
 
         Parameters
@@ -132,6 +151,8 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             Used to share out the validation part, and by models that know sites. A cohort has its own.
         groups : array, (n,), optional
             Subjects of one group stay on one side of the internal validation. A cohort has its own.
+        participants : DataFrame or mapping of columns, optional
+            What ``confounds`` and ``harmonise_keep`` name, one row per subject. A cohort has its own.
 
         Returns
         -------
@@ -139,9 +160,18 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         """
         label = y if isinstance(y, str) else "y"
         cohort, y, layout = read_to_fit(
-            self, X, labels_of(X, y), y_numeric=is_regressor(self), sites=sites, groups=groups
+            self,
+            X,
+            labels_of(X, y),
+            y_numeric=is_regressor(self),
+            sites=sites,
+            groups=groups,
+            participants=participants,
         )
         weights = None
+        if isinstance(self.class_weight, Mapping):
+            own = compute_sample_weight(self.class_weight, y)
+            sample_weight = own if sample_weight is None else own * np.asarray(sample_weight, dtype=float)
         if sample_weight is not None:
             rows = np.empty((len(y), 1))
             weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
@@ -155,6 +185,13 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
     ) -> None:
         entry = find_entry(self.model)
         check_series(self.model, cohort)
+        adjustments = Adjustments(
+            harmonise=cast(Any, self.harmonise),
+            keep=self.harmonise_keep,
+            confounds=self.confounds,
+            class_weight=None if isinstance(self.class_weight, Mapping) else cast(Any, self.class_weight),
+        )
+        adjustments, options = assign_confounds(self.model, adjustments, plain(self.options or {}))
         config = RunConfig(
             model=self.model,
             label=label,
@@ -162,7 +199,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             recipe=self._recipe(),
             task=task,
             recipe_name=self.recipe if isinstance(self.recipe, str) else "own",
-            options=options_for(cohort, self.model, plain(self.options or {})),
+            options=options_for(cohort, self.model, options),
             threads=self.threads or torch.get_num_threads(),
             device=self.device,
             data_sha256=data_digest(cohort),
@@ -172,7 +209,9 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             kind=layout.kind,
             diagonal=layout.diagonal,
             split="internal" if entry.trains_in_epochs else "",
+            adjustments=adjustments,
         )
+        check_adjustments(config, cohort)
         remember(config.model, config.source_sha256)
         with undisturbed(self.device, self.threads):
             watch = self._watcher(config.recipe)
@@ -218,10 +257,10 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
 
     # -- predicting --------------------------------------------------------------------------------
 
-    def _predictions(self, X: Any, sites: Any = None) -> np.ndarray:
+    def _predictions(self, X: Any, sites: Any = None, participants: Any = None) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1)."""
         check_is_fitted(self)
-        cohort = read_to_predict(self, X, self._layout, sites)
+        cohort = read_to_predict(self, X, self._layout, sites, participants)
         check_series(self.config_.model, cohort)
         with undisturbed(self.config_.device, self.threads):
             return self._learner.predict(cohort)

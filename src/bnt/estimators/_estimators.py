@@ -32,6 +32,13 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         Share of the subjects given to ``fit`` that weights are selected on, with sites and classes shared out
         evenly and groups kept together. 0, or too few subjects, trains on everyone and takes the last weights.
         Classical models are always fitted on everyone.
+    harmonise, harmonise_keep : str, optional
+        ``combat`` harmonises the edges of sites, within the training part; columns whose effects it keeps, ``age+sex``.
+    confounds : str
+        Columns to regress out within the training part, ``age+sex+mean_fd``. With arrays, ``fit`` and the methods that
+        predict take them as ``participants``.
+    class_weight : "balanced", mapping of class to weight, or None
+        Classes weighted to count alike, or as given. Thresholds: scikit-learn's ``TunedThresholdClassifierCV``.
     kind : str
         What arrays hold (``pearson``, ``shrunk-z``, ``fisher-z``, ``partial``, ``tangent``, ...); cohorts know it.
     diagonal : float, optional
@@ -103,12 +110,12 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         self.classes_ = classes
         return Task("classification", classes=tuple(classes.tolist()))
 
-    def _probabilities(self, X: Any, sites: Any) -> np.ndarray:
+    def _probabilities(self, X: Any, sites: Any, participants: Any) -> np.ndarray:
         """Return probabilities in the order of ``classes_``; a run of ``--positive`` has the positive class last."""
-        found = self._predictions(X, sites)
+        found = self._predictions(X, sites, participants)
         return found[:, np.argsort(np.array(self.config_.task.classes, dtype=self.classes_.dtype), kind="stable")]
 
-    def predict_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Any, *, sites: Any = None, participants: Any = None) -> np.ndarray:
         """Return the probability of each class, (n, C), in the order of ``classes_``.
 
         Parameters
@@ -116,27 +123,31 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
         X : array or Cohort
             As for :meth:`fit`.
         sites : array, (n,), optional
-            For models that know sites.
+            For models that know sites, and for harmonising.
+        participants : DataFrame or mapping of columns, optional
+            What ``confounds`` and ``harmonise_keep`` name.
         """
-        return self._probabilities(X, sites)
+        return self._probabilities(X, sites, participants)
 
-    def predict_log_proba(self, X: Any, *, sites: Any = None) -> np.ndarray:
+    def predict_log_proba(self, X: Any, *, sites: Any = None, participants: Any = None) -> np.ndarray:
         """Return the logarithm of :meth:`predict_proba`, (n, C)."""
-        return np.log(np.maximum(self._probabilities(X, sites), np.finfo(np.float64).tiny))
+        return np.log(np.maximum(self._probabilities(X, sites, participants), np.finfo(np.float64).tiny))
 
-    def decision_function(self, X: Any, *, sites: Any = None) -> np.ndarray:
+    def decision_function(self, X: Any, *, sites: Any = None, participants: Any = None) -> np.ndarray:
         """Return log-odds of the second class (n,), or log-probabilities (n, C) of more classes."""
-        log = self.predict_log_proba(X, sites=sites)
+        log = self.predict_log_proba(X, sites=sites, participants=participants)
         return log[:, 1] - log[:, 0] if log.shape[1] == 2 else log
 
-    def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
+    def predict(self, X: Any, *, sites: Any = None, participants: Any = None) -> np.ndarray:
         """Return the likeliest class of each subject, (n,)."""
-        codes = self._probabilities(X, sites).argmax(axis=1)
+        codes = self._probabilities(X, sites, participants).argmax(axis=1)
         return self.classes_[codes]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, participants: Any = None) -> float:
         """Return the accuracy; with a cohort ``y`` may be the name of a label."""
-        return accuracy_score(labels_of(X, y), self.predict(X, sites=sites), sample_weight=sample_weight)
+        return accuracy_score(
+            labels_of(X, y), self.predict(X, sites=sites, participants=participants), sample_weight=sample_weight
+        )
 
 
 class BrainNetworkRegressor(RegressorMixin, BrainNetworkEstimator):
@@ -144,8 +155,8 @@ class BrainNetworkRegressor(RegressorMixin, BrainNetworkEstimator):
 
     Parameters
     ----------
-    model, options, recipe, epochs, batch_size, lr, n_members, refit, validation_fraction, kind, diagonal, strict, \
-random_state, device, threads, verbose
+    model, options, recipe, epochs, batch_size, lr, n_members, refit, validation_fraction, harmonise, harmonise_keep, \
+confounds, class_weight, kind, diagonal, strict, random_state, device, threads, verbose
         As those of :class:`BrainNetworkClassifier`; the validation part is spread over quintiles of the score.
 
     Attributes
@@ -171,7 +182,7 @@ random_state, device, threads, verbose
         sd = np.sqrt(np.average((y - mean) ** 2, weights=weights))
         return Task("regression", mean=float(mean), sd=float(sd) or 1.0)  # a constant score is predicted as it is
 
-    def predict(self, X: Any, *, sites: Any = None) -> np.ndarray:
+    def predict(self, X: Any, *, sites: Any = None, participants: Any = None) -> np.ndarray:
         """Return the score of each subject, (n,).
 
         Parameters
@@ -179,10 +190,14 @@ random_state, device, threads, verbose
         X : array or Cohort
             As for :meth:`fit`.
         sites : array, (n,), optional
-            For models that know sites.
+            For models that know sites, and for harmonising.
+        participants : DataFrame or mapping of columns, optional
+            What ``confounds`` and ``harmonise_keep`` name.
         """
-        return self._predictions(X, sites)[:, 0]
+        return self._predictions(X, sites, participants)[:, 0]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, participants: Any = None) -> float:
         """Return the coefficient of determination; with a cohort ``y`` may be the name of a label."""
-        return r2_score(labels_of(X, y), self.predict(X, sites=sites), sample_weight=sample_weight)
+        return r2_score(
+            labels_of(X, y), self.predict(X, sites=sites, participants=participants), sample_weight=sample_weight
+        )

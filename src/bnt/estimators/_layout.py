@@ -262,12 +262,12 @@ def labels_of(X: Any, y: Any) -> Any:
 
 
 def read_to_fit(
-    estimator: Any, X: Any, y: Any, *, y_numeric: bool, sites: Any = None, groups: Any = None
+    estimator: Any, X: Any, y: Any, *, y_numeric: bool, sites: Any = None, groups: Any = None, participants: Any = None
 ) -> tuple[Cohort, np.ndarray, Layout]:
     """Check X and y, set what scikit-learn expects on the estimator, and return them as cohort and labels."""
     if isinstance(X, Cohort):
-        if sites is not None or groups is not None:
-            raise BadInput("A cohort has sites and groups of its own: pass them with arrays only.")
+        if sites is not None or groups is not None or participants is not None:
+            raise BadInput("A cohort has sites, groups and participants of its own: pass them with arrays only.")
         y = _checked_labels(estimator, X, y, y_numeric)
         X.check_finite()
         layout = Layout(n_edges(X.n_rois), X.n_rois, X.diagonal, X.kind)
@@ -290,14 +290,14 @@ def read_to_fit(
         edges = layout.edges(X)
         if estimator.strict and kind not in WITHOUT_BOUNDS:
             warn_of_wrong_order(edges)
-    return _cohort(edges, layout, site=sites, group=groups), y, layout
+    return _cohort(edges, layout, participants, site=sites, group=groups), y, layout
 
 
-def read_to_predict(estimator: Any, X: Any, layout: Layout, sites: Any = None) -> Cohort:
+def read_to_predict(estimator: Any, X: Any, layout: Layout, sites: Any = None, participants: Any = None) -> Cohort:
     """Check X against what the estimator was fitted on and return it as a cohort."""
     if isinstance(X, Cohort):
-        if sites is not None:
-            raise BadInput("A cohort has sites of its own: pass them with arrays only.")
+        if sites is not None or participants is not None:
+            raise BadInput("A cohort has sites and participants of its own: pass them with arrays only.")
         _refuse_other_rois(estimator, X.n_rois, layout)
         known = "unknown" not in (X.kind, layout.kind)
         if known and X.kind != layout.kind:
@@ -314,11 +314,16 @@ def read_to_predict(estimator: Any, X: Any, layout: Layout, sites: Any = None) -
         edges = check_array(edges, dtype=FLOATS, input_name="X")
     else:
         edges = layout.edges(validate_data(estimator, X, reset=False, dtype=FLOATS))
-    return _cohort(edges, layout, site=sites)
+    return _cohort(edges, layout, participants, site=sites)
 
 
-def _cohort(edges: np.ndarray, layout: Layout, **columns: Any) -> Cohort:
+def _cohort(edges: np.ndarray, layout: Layout, participants: Any = None, **columns: Any) -> Cohort:
     table = pd.DataFrame({"participant_id": [f"subject {i}" for i in range(len(edges))]})
+    if participants is not None:
+        given = pd.DataFrame(participants).reset_index(drop=True).drop(columns="participant_id", errors="ignore")
+        if len(given) != len(table):
+            raise BadInput(f"participants has {len(given)} rows, X {len(table)} subjects: give one row per subject.")
+        table = pd.concat([table, given], axis=1)
     for name, values in columns.items():
         if values is None:
             continue

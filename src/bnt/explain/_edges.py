@@ -221,6 +221,7 @@ def edge_map(
     rows = np.asarray(rows)
     if len(rows) < 3:
         raise BadInput(f"An edge map is made over subjects and {len(rows)} were given: give at least three.")
+    cohort = run.learner.prepared(cohort, rows)
     margin = margins(run, cohort, rows, column)
     margin = margin - margin.mean()
     sums = np.zeros((5, len(baseline[0])))
@@ -252,6 +253,7 @@ def network_attributions(
     """Yield attributions, (B, E), averaged over members; see :func:`bnt.explain._edges.attributions`."""
     attribute = _integrated_gradients if method == "integrated-gradients" else _gradient
     models = [deepcopy(m).requires_grad_(False) for m in run.learner.networks()]
+    cohort = run.learner.prepared(cohort, np.asarray(rows))
     there = torch.as_tensor(baseline, dtype=torch.float32, device=run.config.device)[None]  # (1, E)
     for start in range(0, len(rows), SUBJECTS_AT_ONCE):
         some = np.asarray(rows)[start : start + SUBJECTS_AT_ONCE]

@@ -70,7 +70,9 @@ def baseline_edges(run: FittedRun, training: tuple[Cohort, np.ndarray] | None) -
         kept = np.mean([flat(m.get_buffer("mean").double().cpu().numpy()) for m in run.learner.networks()], axis=0)
         return kept, "training mean (kept with the weights)"
     if training is not None:
-        return mean_edges(*training), f"training mean ({len(training[1])} subjects)"
+        rows = np.asarray(training[1])
+        mean = mean_edges(run.learner.prepared(training[0], rows), rows)
+        return mean, f"training mean ({len(training[1])} subjects)"
     return np.zeros(n_edges(c.n_rois)), "zero (the training subjects are not at hand)"
 
 
@@ -94,6 +96,7 @@ def haufe_pattern(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int)
     rows = some_of(rows)
     if len(rows) < 3:
         raise BadInput(f"A pattern is a covariance over subjects and {len(rows)} were given: give at least three.")
+    cohort = run.learner.prepared(cohort, rows)
     if is_network(run):
         x, s = cohort.edges(rows).astype(np.float64), margins(run, cohort, rows, column)
     else:
@@ -128,7 +131,8 @@ def standardised_coefficients(run: FittedRun, cohort: Cohort, rows: np.ndarray, 
     """Return each edge's weight times its SD, so that edges of different spread compare."""
     model, coef = _coefficients(run, column)
     rows = some_of(rows)
-    return coef * features_of(model, Inputs.of(cohort, rows)).std(axis=0), len(rows)
+    inputs = Inputs.of(run.learner.prepared(cohort, rows), rows)
+    return coef * features_of(model, inputs).std(axis=0), len(rows)
 
 
 def centres_sites(run: FittedRun) -> bool:
@@ -150,7 +154,7 @@ def linear_attributions(
     and a model that centres sites is relative to the training mean of each subject's own site instead.
     """
     model, coef = _coefficients(run, column)
-    inputs = Inputs.of(cohort, rows)
+    inputs = Inputs.of(run.learner.prepared(cohort, rows), rows)
     if model.space != "edges":
         raise BadInput(f"{run.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
     features = model.features.transform(inputs).astype(np.float64)
@@ -162,7 +166,8 @@ def linear_attributions(
             "to tell it."
         )
     groups = site_groups(model.sites, inputs.sites, len(inputs))
-    return coef * (features - _site_means(model, *training)[groups])
+    means = _site_means(model, run.learner.prepared(*training), training[1])
+    return coef * (features - means[groups])
 
 
 def _baseline_features(

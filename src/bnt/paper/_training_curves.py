@@ -35,8 +35,8 @@ from bnt.training._batches import Batches, window_of
 from bnt.training._batches import prepare as prepare_model
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig, difference, read_config, write_toml
-from bnt.training._learner import build
 from bnt.training._loop import fit, logits_of
+from bnt.training._members import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,6 +11,7 @@ from bnt.errors import BadInput
 from bnt.explain._edges import attributions, default_method, target_code
 from bnt.explain._opening import is_network, training_part
 from bnt.explain._patterns import baseline_edges, centres_sites
+from bnt.predict._adapting import adapted
 from bnt.predict._intervals import CalibrationSubjects, prediction_intervals
 from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
 from bnt.splits import read_splits
@@ -77,7 +78,7 @@ def top_connections(
     table = rois if rois is not None else cohort.rois if training is None else training[0].rois
     names = [_roi_name(row) for row in table.to_dict("records")]
     low, high = endpoints(cohort.n_rois)
-    found = []
+    cohort, found = trained.learner.prepared(cohort), []
     for part, values in attributions(trained, cohort, np.arange(len(cohort)), baseline, method, training=training):
         for position, mine in zip(range(part.start, part.stop), values):
             edges = cohort.edges([position])[0]
@@ -103,7 +104,9 @@ def _roi_name(row: dict) -> str:
     return f"{label} ({row['roi']})" if label else f"ROI {row['roi']}"
 
 
-def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method: str | None = None) -> pd.DataFrame:
+def subject_table(
+    trained: TrainedRun, cohort: Cohort, explain: int = 0, method: str | None = None, *, adapt: bool = False
+) -> pd.DataFrame:
     """Return predictions with what is needed to read them, one row per subject.
 
     Parameters
@@ -115,6 +118,8 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
         How many connections to name for each; 0 names none.
     method : str, optional
         How they are found.
+    adapt : bool
+        Centre new sites on the training mean, from their unlabelled scans.
 
     Returns
     -------
@@ -122,7 +127,8 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
         ``participant_id, p_<class> ..., predicted`` as :meth:`TrainedRun.table`; then the columns of
         :func:`~bnt.predict._intervals.prediction_intervals`, of :func:`member_spread` where there are several members,
         of :meth:`~bnt.predict._outliers.TrainingProfile.compare`, ``seen_in`` (the run's part that a subject of this
-        name was in: predictions of training subjects are too good), and ``top_connections``.
+        name was in: predictions of training subjects are too good), ``new_site`` (what was done about a site that
+        training has not seen, where sites are harmonised or adapted), and ``top_connections``.
 
     Examples
     --------
@@ -135,7 +141,9 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
     >>> len(table), "unlike_training" in table
     (40, True)
     """
-    table = trained.table(cohort)
+    given, said = adapted(trained, cohort) if adapt else (cohort, {})
+    said = trained.learner.notes(cohort) | said
+    table = trained.table(given)
     config = trained.config
     names = [f"p_{c}" for c in config.task.classes] or ["predicted"]
     predicted = table[names].to_numpy(dtype=float)
@@ -143,7 +151,7 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
     parts = [
         table,
         prediction_intervals(config.task, cohort.ids, predicted, calibration),
-        member_spread(trained, cohort),
+        member_spread(trained, given),
     ]
     profile = TrainingProfile.of(trained.folder, config)
     if profile is None:
@@ -152,8 +160,10 @@ def subject_table(trained: TrainedRun, cohort: Cohort, explain: int = 0, method:
     else:
         parts.append(profile.compare(cohort))
     parts.append(seen_before(trained, cohort))
+    if adapt or said:
+        parts.append(pd.DataFrame({"new_site": [said.get(str(site), "") for site in cohort.sites]}))
     if explain:
-        parts.append(_explained(trained, cohort, explain, method))
+        parts.append(_explained(trained, given, explain, method))
     return pd.concat([part for part in parts if part is not None], axis=1)
 
 

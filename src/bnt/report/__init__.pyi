@@ -1,6 +1,8 @@
 __all__ = [
     "watch_report",
     "write_report",
+    "write_validation",
 ]
 
 from ._build import watch_report, write_report
+from ._validation_page import write_validation

@@ -72,6 +72,7 @@ def train_command(config: RunConfig, table: str = "splits.csv") -> str:
     changes = changed(asdict(config.recipe), config.recipe_name, config.model)
     if changes:
         words += ["--change", *settings(changes)]
+    words += around_words([asdict(config.adjustments)])
     if split.seed is not None:
         which = split.short.removeprefix("split") if split.short.removeprefix("split").isdigit() else split.short
         words += ["--protocol", split.source, "--split", which, "--split-seed", str(split.seed)]
@@ -79,6 +80,24 @@ def train_command(config: RunConfig, table: str = "splits.csv") -> str:
         words += ["--protocol", table, "--split", split.short or "split"]
     words += ["--seed", str(config.seed), "--threads", str(config.threads), "--device", config.device]
     return joined([*words, *(["--bf16"] if config.bf16 else []), "--out", "RUN"])
+
+
+def around_words(variants: list[dict[str, Any]]) -> list[str]:
+    """Return the options for what is done around all of these models alike."""
+    found = []
+    for field, value in variants[0].items():
+        if value and all(other.get(field) == value for other in variants):
+            name = "harmonise_keep" if field == "keep" else field
+            found += [f"--{name.replace('_', '-')}", str(value)]
+    return found
+
+
+def with_confounds(variant: dict[str, Any]) -> dict[str, Any]:
+    """Return a variant's adjustments with confounds that are an option of its model and not in its name."""
+    found = dict(variant.get("adjustments") or {})
+    if "confounds" in variant["options"] and "confounds=" not in variant["name"]:
+        found["confounds"] = variant["options"]["confounds"]
+    return found
 
 
 def model_words(variants: list[dict[str, Any]]) -> tuple[list[str], dict[str, Any]]:
@@ -139,6 +158,7 @@ def compare_command(
     words += ["--seeds", *(str(seed) for seed in study["seeds"]), "--recipe", study["variants"][0]["recipe_name"]]
     if shared:
         words += ["--change", *settings(shared)]
+    words += around_words([with_confounds(variant) for variant in study["variants"]])
     if config is not None:
         words += ["--task", config.task.kind, "--threads", str(config.threads), "--device", config.device]
     if study.get("positive") is not None:

@@ -19,6 +19,7 @@ from bnt.errors import BadInput
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
+from bnt.studies._around import adjusted_notes
 from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
@@ -238,6 +239,9 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
         found.append(f"One split: another split of these subjects {changes}; use bnt compare for a claim.")
     if n_test < SMALL_TEST:
         found.append(f"The test part has {n_test} subjects: the interval is wide, and matters more than the number.")
+    if report.get("never_predicted"):
+        found.append(f"Never predicted in the test part: {', '.join(report['never_predicted'])}.")
+    found += report.get("new_sites", [])
     test = report["test"]
     low, high = test.get("auroc_ci", (np.nan, np.nan))
     if low <= 0.5 <= high:
@@ -265,6 +269,7 @@ def study_caveats(study: dict[str, Any], runs: pd.DataFrame, planned: int, leak:
         return found
     if runs["n_test"].min() < SMALL_TEST:
         found.append(f"The test parts have {runs['n_test'].min()} subjects: single scores are very uncertain.")
+    found += [sentence for sentence in adjusted_notes(runs) if sentence.startswith("Caution")]
     if "auroc" in runs:
         spread = runs.groupby("variant", sort=False)["auroc"].std()
         shaky = spread[spread > UNSTABLE_SD]

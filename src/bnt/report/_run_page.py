@@ -118,10 +118,24 @@ def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) 
         ("Split", f"{config.split} · {n['train']} training, {n['validation']} validation, {n['test']} test"),
         ("Leak guard", evidence.guard_text(leak)),
         ("Recipe", f"{config.recipe_name}, seed {config.seed}"),
+        ("Adjustments", ", ".join(config.adjustments.described())),
+        ("Threshold", f"{report['threshold']:.3g}, chosen on validation" if "threshold" in report else ""),
+        ("Site told (test)", site_words(report)),
         ("Parameters", f"{report['n_parameters']:,}"),
         ("Time", f"{report['seconds']:,.1f} s, {report['cpu_seconds']:,.1f} s of processor time"),
         ("Peak memory", f"{report['peak_memory_mb']:,} MB"),
     ]
+
+
+def site_words(report: dict[str, Any]) -> str:
+    """Return how well the site of test subjects is told before and after harmonising; empty where not harmonised."""
+    told = report.get("site_accuracy")
+    if not told:
+        return ""
+    before, after = told["before"], told["after"]
+    return (
+        f"accuracy {before['accuracy']:.2f} before, {after['accuracy']:.2f} after (largest site {before['chance']:.2f})"
+    )
 
 
 def metric_table(metrics: dict[str, Any]) -> pd.DataFrame:

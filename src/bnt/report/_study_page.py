@@ -14,6 +14,7 @@ from bnt.plotting._charts import shown_name
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._render import Chart, shareable
+from bnt.studies._around import read_covariates
 from bnt.studies._results import (
     comparison_table,
     notes,
@@ -95,6 +96,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
         "sites_by_class": evidence.sites_by_class(cohort, study["label"]),
         "metric": "",
         "result": None,
+        "told": None,
         "subjects": None,
         "cost": None,
         "training": progress(folder, planned, runs),
@@ -106,7 +108,15 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
         page |= {
             "lead": lead(summary, comparisons, metric),
             "metric": shown_name(metric),
-            "result": scores(runs, summary, comparisons, metric, by_site=bool(study.get("site_caution"))),
+            "result": scores(
+                runs,
+                summary,
+                comparisons,
+                metric,
+                read_covariates(folder, study["splits"]),
+                by_site=bool(study.get("site_caution")),
+            ),
+            "told": site_table(runs),
             "subjects": subjects(folder, runs, summary),
             "cost": cost(summary, metric),
         }
@@ -175,23 +185,44 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
     ]
 
 
+def site_table(runs: pd.DataFrame) -> pd.DataFrame | None:
+    """Return how well sites are told before and after harmonising, one row per model; None where none harmonises."""
+    if "site_accuracy_before" not in runs:
+        return None
+    found = runs.dropna(subset="site_accuracy_before").groupby("variant", sort=False)
+    columns = {
+        "site_accuracy_before": "before",
+        "site_accuracy_after": "after",
+        "site_chance": "largest site alone",
+        "n_told_sites": "sites",
+    }
+    return found[list(columns)].mean().rename(columns=columns).rename_axis("model").reset_index()
+
+
 def scores(
-    runs: pd.DataFrame, summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str, by_site: bool = False
+    runs: pd.DataFrame,
+    summary: pd.DataFrame,
+    comparisons: pd.DataFrame,
+    metric: str,
+    alone: pd.DataFrame,
+    by_site: bool = False,
 ) -> dict[str, Any]:
     """Return scores over splits, and paired differences where there is more than one model."""
     shown = shown_name(metric)
     within = ["auroc_within_site"] if by_site else []
     every = ("auroc", *within, "accuracy", "sensitivity", "specificity", "brier", "r", "mse")
     columns = [c for c in every if c in summary]
-    compact = pd.DataFrame({"model": summary["variant"]})
+    rows = [row for table in (summary, alone) for _, row in table.iterrows()]
+    compact = pd.DataFrame({"model": [row["variant"] for row in rows]})
     for column in columns:
-        compact[shown_name(column)] = [mean_sd(row, column) for _, row in summary.iterrows()]
+        compact[shown_name(column)] = [mean_sd(row, column) if column in row else "" for row in rows]
     if "p_chance" in summary:
-        compact["p against chance"] = [p_value(p) for p in summary["p_chance"]]
+        compact["p against chance"] = [p_value(row["p_chance"]) if "p_chance" in row else "" for row in rows]
     by_split = per_split(runs, metric)
     found: dict[str, Any] = {
         "summary": compact,
-        "summary_full": summary,
+        "summary_full": pd.concat([summary, alone], ignore_index=True),
+        "alone": len(alone),
         "notes": notes(runs, comparisons),
         "paired": Chart(charts.paired_plot(by_split, shown), by_split.reset_index()),
         "comparisons": None,

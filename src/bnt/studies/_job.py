@@ -18,6 +18,7 @@ from bnt.errors import BadInput, in_one_line, lacks_memory
 from bnt.models import create_model
 from bnt.splits import Split
 from bnt.splits._split import PARTS
+from bnt.training._adjustments import Adjustments
 from bnt.training._config import RunConfig
 from bnt.training._recipe import Recipe
 
@@ -27,7 +28,7 @@ BEYOND_STEPS = 1.15  # validation and reading beside the steps themselves
 
 @dataclass(frozen=True)
 class Variant:
-    """A model with options and a recipe, under the name that tables show; ``atlas`` is one of the cohort's other ones.
+    """A model with options, a recipe and what is done around it, under a name; ``atlas`` is another of the cohort's.
 
     Examples
     --------
@@ -42,11 +43,13 @@ class Variant:
     recipe_name: str = "default"
     recipe: Recipe = field(default_factory=Recipe)
     atlas: str = ""
+    adjustments: Adjustments = field(default_factory=Adjustments)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Variant:
         """Undo :func:`dataclasses.asdict`; fields that an earlier version did not have get their defaults."""
-        return cls(**{**data, "recipe": Recipe(**data["recipe"])})
+        adjustments = Adjustments(**data.get("adjustments", {}))
+        return cls(**{**data, "recipe": Recipe(**data["recipe"]), "adjustments": adjustments})
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ def configure(job: Job, cohort: Cohort) -> RunConfig:
         device=job.device,
         task=job.task,
         positive=job.positive,
+        adjustments=job.variant.adjustments,
     )
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from bnt.cohort._files import read_json, readable, write_atomic, write_sums, wrong_sum
 from bnt.errors import BadInput
+from bnt.studies._around import adjusted_columns, adjusted_notes, read_covariates
 from bnt.studies._statistics import (
     delong,
     holm,
@@ -95,6 +96,7 @@ def _run_rows(folder: Path, study: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     "split": split,
                     "seed": seed,
                     **test,
+                    **adjusted_columns(report),
                     "chosen_epoch": max(report["epochs"], default=0),
                     **dict(zip(("n_train", "n_val", "n_test"), report["n"].values())),  # people, not scans
                     "n_parameters": report["n_parameters"],
@@ -289,8 +291,10 @@ def chance_column(folder: str | Path, runs: pd.DataFrame, variants: list[str], n
 NOTHING = "–"  # what a table shows where there is no number
 
 
-def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame, by_site: bool = False) -> str:
-    """Return the study's headline as a Markdown table, in per cent for classes; ``by_site``: also within sites."""
+def markdown_table(
+    summary: pd.DataFrame, comparisons: pd.DataFrame, by_site: bool = False, alone: pd.DataFrame | None = None
+) -> str:
+    """Return the headline as a Markdown table, in per cent for classes; also within sites; covariates alone below."""
     shown_of = ("auroc", *(["auroc_within_site"] if by_site else []), "accuracy", "sensitivity", "specificity")
     columns = [c for c in shown_of if c in summary] or ["r", "mse", "mae"]
     scale = 100 if "auroc" in summary else 1
@@ -321,6 +325,10 @@ def markdown_table(summary: pd.DataFrame, comparisons: pd.DataFrame, by_site: bo
         else:
             cells += ["reference", *[""] * (1 + len(extra))]
         lines.append("| " + " | ".join([*cells, f"{row['cpu_seconds']:.1f}"]) + " |")
+    for _, row in (pd.DataFrame() if alone is None else alone).iterrows():
+        cells = [row["variant"], *(shown(row, c) if c in row else NOTHING for c in columns)]
+        cells += [str(row["n_splits"]), "not tested"]
+        lines.append("| " + " | ".join([*cells, *[""] * (1 + len(extra)), NOTHING]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -358,7 +366,7 @@ def notes(runs: pd.DataFrame, comparisons: pd.DataFrame) -> list[str]:
             )
     if len(comparisons) and (comparisons["n_splits"] < 2).any():
         found.append("A difference on one split has no interval and no p.")
-    return found
+    return found + adjusted_notes(runs)
 
 
 def write_tables(
@@ -395,7 +403,8 @@ def write_tables(
     write_atomic(folder / "comparisons.csv", comparisons.to_csv(index=False))
     caution = str(read_study(folder).get("site_caution") or "")
     said = [*notes(runs, comparisons), *([caution] if caution else [])]
-    text = "\n".join([markdown_table(summary, comparisons, bool(caution)), *said])
+    alone = read_covariates(folder, runs["split"].unique().tolist())
+    text = "\n".join([markdown_table(summary, comparisons, bool(caution), alone), *said])
     write_atomic(folder / "summary.md", text.rstrip("\n") + "\n")
     write_sums(folder / SUMS, TABLES)
     return runs, summary, comparisons

@@ -1,5 +1,6 @@
 __all__ = [
     "RECIPES",
+    "Adjustments",
     "Learner",
     "Recipe",
     "RunConfig",
@@ -10,6 +11,7 @@ __all__ = [
     "train_run",
 ]
 
+from ._adjustments import Adjustments
 from ._config import RunConfig, describe
 from ._learner import Learner, make_learner
 from ._recipe import RECIPES, Recipe, find_recipe

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, model_options
 from bnt.splits import Split, check_split
+from bnt.training._adjustments import Adjustments, names_of
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task, task_for
 
@@ -49,6 +50,8 @@ class RunConfig:
         The digest that bnt 0.1 and 0.2 gave the same data, so that their runs are known again. It is not written.
     split, split_sha256
         A name for the split and the digest of its index lists.
+    adjustments
+        What is done around the model: harmonisation, confounds, class weights, threshold.
 
     Examples
     --------
@@ -79,13 +82,15 @@ class RunConfig:
     rois: tuple[str, ...] = ()
     split: str = ""
     split_sha256: str = ""
+    adjustments: Adjustments = field(default_factory=Adjustments)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", canonical_kind(self.kind))
 
     def to_dict(self) -> dict[str, Any]:
         """Return nested plain data, without what is unset."""
-        return plain(asdict(self) | {"task": self.task.to_dict(), "data_sha256_of_0_2": None})
+        more = {"task": self.task.to_dict(), "adjustments": self.adjustments.to_dict() or None}
+        return plain(asdict(self) | more | {"data_sha256_of_0_2": None})
 
     def digest(self) -> str:
         """Return a digest of everything that decides the numbers (not where the cohort lies)."""
@@ -120,6 +125,7 @@ def read_config(folder: Path) -> RunConfig:
         data["recipe"] = Recipe(**data["recipe"])
         data["rois"] = tuple(data.get("rois", ()))
         data["task"] = Task.from_dict(data["task"])
+        data["adjustments"] = Adjustments(**data.get("adjustments", {}))
         return RunConfig(**data)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run's configuration of this version ({error}): train again.") from error
@@ -143,7 +149,7 @@ def difference(found: RunConfig, wanted: RunConfig) -> Difference | None:
     if not same_data:
         if found.cohort != wanted.cohort:
             return Difference(f"it was made from cohort {found.cohort}, not {wanted.cohort}")
-        if found.label == wanted.label and found.options.get("confounds") == wanted.options.get("confounds"):
+        if found.label == wanted.label and columns_of(found) == columns_of(wanted):
             return Difference(f"it was made from cohort {found.cohort}, {CHANGED}")
     if found.label != wanted.label:
         return Difference(f"its label is {found.label!r}, not {wanted.label!r}", "label")
@@ -191,6 +197,7 @@ def describe(
     bf16: bool = False,
     task: str = "auto",
     positive: str | None = None,
+    adjustments: Adjustments | None = None,
 ) -> RunConfig:
     """Check what a run would need and return its configuration; nothing is written.
 
@@ -216,11 +223,7 @@ def describe(
     check_device(device)
     if seed < 0 or threads < 1:
         raise BadInput(f"The seed is {seed} and there are {threads} threads: give at least 0 and at least 1.")
-    confounds = [name for name in str((options or {}).get("confounds") or "").split("+") if name]
-    for name in confounds:
-        if name not in cohort.participants:
-            there = ", ".join(cohort.participants.columns)
-            raise BadInput(f"The confound {name!r} is no column of participants.tsv of {cohort.path}; it has {there}.")
+    adjustments, options = assign_confounds(model, adjustments or Adjustments(), options or {})
     config = RunConfig(
         model=entry.name,
         label=label,
@@ -228,24 +231,79 @@ def describe(
         recipe=recipe,
         task=task_for(y, task, rows[0], positive),
         recipe_name=recipe_name,
-        options=options_for(cohort, model, options or {}),
+        options=options_for(cohort, model, options),
         revision=entry.revision,
         source_sha256=entry.source_sha256,
         threads=threads,
         device=device,
         bf16=bf16,
         cohort=str(cohort.path.resolve()) if cohort.path else "",
-        data_sha256=data_digest(cohort, label, *confounds, every_atlas=entry.every_atlas),
-        data_sha256_of_0_2=data_digest_of_0_2(cohort, label, *confounds),
         n_rois=cohort.n_rois,
         kind=cohort.kind,
         diagonal=cohort.diagonal,
         rois=roi_names(cohort),
         split=split.name,
         split_sha256=split.digest(),
+        adjustments=adjustments,
     )
+    check_adjustments(config, cohort, n_val=len(rows[1]))
+    names = (label, *columns_of(config))
+    now = data_digest(cohort, *names, every_atlas=entry.every_atlas)
+    config = replace(config, data_sha256=now, data_sha256_of_0_2=data_digest_of_0_2(cohort, *names))
     check_options(config)
     return config
+
+
+def columns_of(config: RunConfig) -> tuple[str, ...]:
+    """Return the columns of ``participants.tsv`` that a run reads beside its label."""
+    return tuple(dict.fromkeys([*names_of(config.options.get("confounds") or ""), *config.adjustments.columns]))
+
+
+def assign_confounds(
+    model: str, adjustments: Adjustments, options: dict[str, Any]
+) -> tuple[Adjustments, dict[str, Any]]:
+    """Return adjustments and options, with confounds where the model wants them.
+
+    A model with an option ``confounds`` regresses them out of its own features (the tangent space, say); for any other
+    they are regressed out of the edges that it reads.
+    """
+    if not adjustments.confounds or "confounds" not in model_options(model):
+        return adjustments, options
+    if options.get("confounds") not in (None, "", adjustments.confounds):
+        raise BadInput(
+            f"The confounds are {adjustments.confounds!r}, and {options['confounds']!r} among the options of {model}: "
+            "give them once.",
+            "confounds",
+        )
+    return replace(adjustments, confounds=""), options | {"confounds": adjustments.confounds}
+
+
+def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int = 1) -> None:
+    """Refuse adjustments that cannot be made: columns that are not there, the label, series, scores as classes."""
+    chosen, task = config.adjustments, config.task
+    for name in columns_of(config):
+        if name not in cohort.participants:
+            there = ", ".join(cohort.participants.columns)
+            what = f"The confound {name!r}" if name not in names_of(chosen.keep) else f"{name!r}, to be kept,"
+            raise BadInput(f"{what} is no column of participants.tsv of {cohort.path}; it has {there}.")
+        if name == config.label:
+            raise BadInput(f"{name!r} is the label, which is not known of new subjects: leave it out.", "confounds")
+    entry = find_entry(config.model)
+    if chosen.changes_edges and (entry.needs_series or entry.every_atlas):
+        what = "time series" if entry.needs_series else "all atlases of a cohort"
+        raise BadInput(
+            f"Model {config.model!r} reads {what}, while harmonising and confounds change connectomes of one atlas: "
+            "choose a model that reads these alone.",
+            "harmonise" if chosen.harmonise else "confounds",
+        )
+    if chosen.class_weight and task.kind == "regression":
+        raise BadInput(
+            f"{config.label!r} is a score and has no classes to weight: leave class_weight out.", "class_weight"
+        )
+    if chosen.threshold and (task.n_outputs != 2 or config.recipe.refit or not n_val):
+        why = "the label does not have two classes" if task.n_outputs != 2 else "the validation part is empty"
+        why = "the recipe refits on the validation part" if config.recipe.refit else why
+        raise BadInput(f"No threshold can be chosen on validation, because {why}: leave it at 0.5.", "threshold")
 
 
 def check_device(name: str) -> None:

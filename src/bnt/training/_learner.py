@@ -8,40 +8,42 @@
 ``learner.state()``, ``learner.load(...)``   what ``weights.safetensors`` holds: ``member0.<name>``
 ``learner.models``                           the fitted objects: one network per member, or the one model
 ``learner.networks()``                       torch modules in evaluation mode; BadInput where there are none
+``learner.prepared(cohort)``                 the cohort as the models read it: harmonised, without confounds
 ===========================================  =========================================================================
 
 :class:`NetworkLearner` trains torch modules epoch by epoch: members from different seeds, selected, perhaps refitted,
 averaged. :class:`DirectLearner` fits models that have no epochs: classical, hybrid, and users' own of scikit-learn.
-Every prediction of the package is made by :meth:`Learner.predict_each`.
+Every prediction of the package is made by :meth:`Learner.predict_each`. What is done around any model
+(:mod:`bnt.training._adjustments`) is done here, in :meth:`Learner.fit` and :meth:`Learner.prepared`, and kept in the
+state.
 """
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
 from bnt.models.classical._inputs import Inputs
-from bnt.training._batches import RESIDENT_BYTES, Batches, CentredInputs, Whole, prepare, window_of
-from bnt.training._checkpoint import Checkpoint, load_tensors, save_tensors
+from bnt.training._adjustments import EdgeAdjustment, balanced_weights
+from bnt.training._batches import RESIDENT_BYTES, Batches, window_of
+from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig
-from bnt.training._loop import fit, logits_of
-from bnt.training._recipe import Recipe
+from bnt.training._loop import logits_of
+from bnt.training._members import EpochWatcher, Lines, MemberTraining, State, build
 
-Lines = list[dict[str, Any]]
-State = dict[str, Tensor]
-EpochWatcher = Callable[[str, dict[str, Any]], None]
+ADJUSTMENT = "adjustment."  # before the names of what the adjustments learned
 
 
 class Learner(ABC):
@@ -63,8 +65,8 @@ class Learner(ABC):
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
+        self.adjustment = EdgeAdjustment(config.adjustments) if config.adjustments.changes_edges else None
 
-    @abstractmethod
     def fit(
         self,
         cohort: Cohort,
@@ -96,22 +98,72 @@ class Learner(ABC):
         list of dict
             One line per epoch; none for models without epochs.
         """
+        if self.adjustment is not None:
+            self.adjustment.fit(cohort, train)
+        if self.config.adjustments.class_weight == "balanced":
+            weights = balanced_weights(y, train) * (1.0 if weights is None else weights)
+        return self._fit(self.prepared(cohort, np.concatenate([train, val])), y, train, val, weights, folder, watch)
 
     @abstractmethod
+    def _fit(
+        self,
+        cohort: Cohort,
+        y: np.ndarray,
+        train: np.ndarray,
+        val: np.ndarray,
+        weights: np.ndarray | None,
+        folder: Path | None,
+        watch: EpochWatcher | None,
+    ) -> Lines:
+        """Do what :meth:`fit` promises, with a cohort that is prepared."""
+
+    def prepared(self, cohort: Cohort, rows: np.ndarray | None = None) -> Cohort:
+        """Return the cohort as the models read it; the cohort itself where nothing is adjusted, or all is already.
+
+        Parameters
+        ----------
+        cohort : Cohort
+        rows : array of int, optional
+            The subjects that will be read: sites that training has not seen are estimated from these.
+        """
+        return cohort if self.adjustment is None else self.adjustment.apply(cohort, rows)
+
+    def notes(self, cohort: Cohort, rows: np.ndarray | None = None) -> dict[str, str]:
+        """Return what is done with the subjects of each site that training has not seen, in a sentence."""
+        return {} if self.adjustment is None else self.adjustment.notes(cohort, rows)
+
     def predict_each(self, cohort: Cohort, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the predictions of each member, (members, n, C) or (members, n, 1)."""
+        rows = np.arange(len(cohort)) if rows is None else np.asarray(rows)
+        return self._predict_each(self.prepared(cohort.with_diagonal(self.config.diagonal), rows), rows)
+
+    @abstractmethod
+    def _predict_each(self, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
+        """Do what :meth:`predict_each` promises, with a cohort that is prepared."""
 
     def predict(self, cohort: Cohort, rows: np.ndarray | None = None) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1) in their own units: the members' mean."""
         return self.predict_each(cohort, rows).mean(axis=0)
 
-    @abstractmethod
     def state(self) -> State:
         """Return what was learned, by name."""
+        learned = {} if self.adjustment is None else self.adjustment.state()
+        return self._state() | {f"{ADJUSTMENT}{k}": torch.from_numpy(np.array(v)) for k, v in learned.items()}
 
-    @abstractmethod
     def load(self, state: State) -> None:
         """Take what :meth:`state` returned."""
+        if self.adjustment is not None:
+            kept = {k: v.numpy() for k, v in state.items() if k.startswith(ADJUSTMENT)}
+            self.adjustment.load({k.removeprefix(ADJUSTMENT): v for k, v in kept.items()})
+        self._load({k: v for k, v in state.items() if not k.startswith(ADJUSTMENT)})
+
+    @abstractmethod
+    def _state(self) -> State:
+        """Return what the members learned."""
+
+    @abstractmethod
+    def _load(self, state: State) -> None:
+        """Take what the members learned."""
 
     @property
     @abstractmethod
@@ -167,15 +219,15 @@ class NetworkLearner(Learner):
         super().__init__(config)
         self.members: list[nn.Module] = []
 
-    def fit(
+    def _fit(
         self,
         cohort: Cohort,
         y: np.ndarray,
         train: np.ndarray,
         val: np.ndarray,
-        weights: np.ndarray | None = None,
-        folder: Path | None = None,
-        watch: EpochWatcher | None = None,
+        weights: np.ndarray | None,
+        folder: Path | None,
+        watch: EpochWatcher | None,
     ) -> Lines:
         """Train the members; without ``val`` on everyone, and the last weights are taken.
 
@@ -219,18 +271,19 @@ class NetworkLearner(Learner):
         """Return subjects as the networks read them, without labels."""
         empty = torch.zeros(len(rows), self.config.task.n_outputs)
         window = window_of(self.members[0])
+        cohort = self.prepared(cohort, rows)
         return Batches(cohort, rows, empty, window=window, device=self.config.device, resident_bytes=resident_bytes)
 
-    def predict_each(self, cohort: Cohort, rows: np.ndarray | None = None) -> np.ndarray:
+    def _predict_each(self, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
         """Return the predictions of each member."""
-        batches = self.batches(cohort.with_diagonal(self.config.diagonal), _every_row(cohort, rows))
+        batches = self.batches(cohort, rows)
         return np.stack([self.config.task.predictions(logits_of(network, batches)) for network in self.networks()])
 
-    def state(self) -> State:
+    def _state(self) -> State:
         """Return the members' weights."""
         return {f"member{i}.{k}": v for i, m in enumerate(self.members) for k, v in m.state_dict().items()}
 
-    def load(self, state: State) -> None:
+    def _load(self, state: State) -> None:
         """Take the members' weights; torch's random numbers stay as they are."""
         with torch.random.fork_rng(devices=[]):
             self._set_members(_by_member(state))
@@ -240,100 +293,6 @@ class NetworkLearner(Learner):
         Checkpoint(folder, "").remove()
         for file in folder.glob("member*.safetensors"):
             file.unlink()
-
-
-@dataclass
-class MemberTraining:
-    """One fit of a :class:`NetworkLearner`; every finished stage is kept, so that a kill loses one epoch at most.
-
-    The attributes are the arguments of :meth:`Learner.fit`; ``recipe`` is the one to train by.
-    """
-
-    config: RunConfig
-    recipe: Recipe
-    cohort: Cohort
-    y: np.ndarray
-    weights: np.ndarray | None
-    folder: Path | None
-    watch: EpochWatcher | None
-
-    def member(self, member: int, train: np.ndarray, val: np.ndarray) -> tuple[State, Lines]:
-        """Train one member: select on validation, then refit on both parts where the recipe asks for it."""
-        recipe = self.recipe
-        done = self._kept(f"member{member}")
-        if done is not None:
-            return done
-        weights: State = {}
-        lines: Lines = []
-        epochs = None  # as the recipe says
-        if not (recipe.refit and recipe.select == "last"):
-            stage = f"member{member}-selected"
-            weights, lines = self._kept(stage) or self._train(stage, member, train, val)
-            epochs = lines[-1]["chosen_epoch"]
-        if recipe.refit:
-            fixed = replace(recipe, select="last", patience=0)
-            everyone = np.concatenate([train, val])
-            weights, again = self._train(f"member{member}-refit", member, everyone, None, recipe=fixed, epochs=epochs)
-            lines = lines + again
-        self._keep(f"member{member}", weights, lines)
-        return weights, lines
-
-    def _train(
-        self,
-        stage: str,
-        member: int,
-        train: np.ndarray,
-        val: np.ndarray | None,
-        *,
-        recipe: Recipe | None = None,
-        epochs: int | None = None,
-    ) -> tuple[State, Lines]:
-        """Train one network from its seed, or from its checkpoint, and keep the result of the stage."""
-        torch.manual_seed(self.config.seed * 1000 + member)
-        model = build(self.config)
-        window = window_of(model)
-        batches = self._batches(train, window)
-        prepare(model, lambda: (batch.x for batch in batches.in_order()))
-        watch = self.watch
-        state = fit(
-            model,
-            self.config.task,
-            recipe or self.recipe,
-            batches,
-            None if val is None else self._batches(val, window),
-            None if val is None else self.y[val],
-            checkpoint=None if self.folder is None else Checkpoint(self.folder, stage),
-            watch=None if watch is None else lambda line: watch(stage, line),
-            stop_after=epochs,
-            bf16=self.config.bf16,
-        )
-        lines = [{"stage": stage, **line} for line in state.history]
-        lines[-1]["chosen_epoch"] = state.chosen_epoch
-        self._keep(stage, state.chosen, lines)
-        return state.chosen, lines
-
-    def _batches(self, rows: np.ndarray, window: int | str | Whole) -> Batches:
-        """Return labelled subjects as batches."""
-        weights = None if self.weights is None else torch.as_tensor(self.weights[rows], dtype=torch.float32)
-        targets = self.config.task.targets(self.y[rows])
-        return Batches(self.cohort, rows, targets, weights, window=window, device=self.config.device)
-
-    def _kept(self, name: str) -> tuple[State, Lines] | None:
-        """Return a finished stage of an interrupted run."""
-        if self.folder is None or not (self.folder / f"{name}.safetensors").is_file():
-            return None
-        weights, facts = load_tensors(self.folder / f"{name}.safetensors")
-        return weights, facts["history"]
-
-    def _keep(self, name: str, weights: State, lines: Lines) -> None:
-        if self.folder is not None:
-            save_tensors(self.folder / f"{name}.safetensors", weights, {"history": lines})
-
-
-def build(config: RunConfig) -> nn.Module:
-    """Make an untrained network as a run describes it."""
-    model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
-    return (CentredInputs(model, config.n_rois) if config.recipe.inputs == "centred" else model).to(config.device)
 
 
 # -- models without epochs -------------------------------------------------------------------------
@@ -354,30 +313,30 @@ class DirectLearner(Learner):
         """The one model."""
         return [self.model]
 
-    def fit(
+    def _fit(
         self,
         cohort: Cohort,
         y: np.ndarray,
         train: np.ndarray,
         val: np.ndarray,
-        weights: np.ndarray | None = None,
-        folder: Path | None = None,
-        watch: EpochWatcher | None = None,
+        weights: np.ndarray | None,
+        folder: Path | None,
+        watch: EpochWatcher | None,
     ) -> Lines:
         """Fit on training subjects, and on validation too where the recipe refits."""
         rows = np.concatenate([train, val]) if self.config.recipe.refit else train
         given = {}
         if weights is not None:
             if "sample_weight" not in inspect.signature(self.model.fit).parameters:
-                raise BadInput(f"Model {self.config.model!r} takes no sample_weight: leave it out.")
+                what = "class_weight" if self.config.adjustments.class_weight else "sample_weight"
+                raise BadInput(f"Model {self.config.model!r} takes no weights: leave {what} out.", what)
             given["sample_weight"] = weights[rows]
         self.model.fit(Inputs.of(cohort, rows, self._every_atlas), self.config.task.encode(y[rows]), **given)
         return []
 
-    def predict_each(self, cohort: Cohort, rows: np.ndarray | None = None) -> np.ndarray:
+    def _predict_each(self, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
         """Return the predictions of the only member."""
-        chosen = cohort.with_diagonal(self.config.diagonal)
-        inputs = Inputs.of(chosen, _every_row(cohort, rows), self._every_atlas)
+        inputs = Inputs.of(cohort, rows, self._every_atlas)
         task = self.config.task
         if task.kind == "regression":
             scaled = np.asarray(self.model.predict(inputs), dtype=np.float64).reshape(-1, 1)
@@ -389,18 +348,14 @@ class DirectLearner(Learner):
         """Number of learned values."""
         return sum(np.size(value) for value in self.model.state_dict().values())
 
-    def state(self) -> State:
+    def _state(self) -> State:
         """Return the learned arrays, as the run's only member."""
         # Copies, because parts of an ensemble may share an array, which safetensors refuses.
         return {f"member0.{k}": torch.from_numpy(np.array(v)) for k, v in self.model.state_dict().items()}
 
-    def load(self, state: State) -> None:
+    def _load(self, state: State) -> None:
         """Take the learned arrays."""
         self.model.load_state_dict({k: v.numpy() for k, v in _by_member(state)[0].items()})
-
-
-def _every_row(cohort: Cohort, rows: np.ndarray | None) -> np.ndarray:
-    return np.arange(len(cohort)) if rows is None else np.asarray(rows)
 
 
 def _by_member(state: State) -> list[State]:

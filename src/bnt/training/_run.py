@@ -27,9 +27,11 @@ from bnt.models import find_entry
 from bnt.models._own import remember
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
+from bnt.training._adjustments import best_threshold, site_accuracy
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
-from bnt.training._learner import EpochWatcher, make_learner
+from bnt.training._learner import Learner, make_learner
+from bnt.training._members import EpochWatcher
 from bnt.training._task import Task
 from bnt.training._trained import RunResult, clear, damage, load_result, of_people, seal
 
@@ -146,6 +148,8 @@ def _train_and_test(
     people = people_of(cohort.participants)
     table = prediction_table(config.task, cohort, y, val, test, predicted, people)
     write_atomic(folder / "predictions.csv", table.to_csv(index=False))
+    around = adjusted_facts(learner, cohort, y, (train, val, test), predicted)
+    threshold = around.get("threshold", 0.5)
     report: dict[str, Any] = {
         "config_sha256": config.digest(),
         "model": config.model,
@@ -155,9 +159,10 @@ def _train_and_test(
         "seed": config.seed,
         "n": {part: len(set(people[rows])) for part, rows in zip(PARTS, (train, val, test))},
         **({"n_scans": dict(zip(PARTS, split.sizes))} if "person" in table else {}),
-        "test": metrics_of(config.task, table, "test"),
-        "validation": metrics_of(config.task, table, "validation"),
+        "test": metrics_of(config.task, table, "test", threshold),
+        "validation": metrics_of(config.task, table, "validation", threshold),
         "site_caution": site_caution(cohort, config.label, config.task),
+        **around,
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": learner.n_parameters,
@@ -166,12 +171,41 @@ def _train_and_test(
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "weights_sha256": sha256((folder / "weights.safetensors").read_bytes()).hexdigest(),
         "versions": versions(),
+        # Digests of the scans of training and validation: bnt validate refuses them, wherever the cohort is.
+        "seen_scans": " ".join(sorted(cohort.digests[np.concatenate([train, val])].astype(str).tolist())),
     }
     write_atomic(folder / "report.json", json.dumps(report, indent=2, default=float) + "\n")
     write_atomic(folder / "model_card.md", model_card(config, report))
     seal(folder)
     learner.clean_up(folder)
     return RunResult(folder, config, report, table)
+
+
+def adjusted_facts(
+    learner: Learner, cohort: Cohort, y: np.ndarray, parts: tuple[np.ndarray, ...], predicted: np.ndarray
+) -> dict[str, Any]:
+    """Return what the adjustments did, for the report; nothing where there are none.
+
+    ``threshold``; ``new_sites``, sentences; ``site_accuracy`` before and after; and ``never_predicted``, classes that
+    nobody of the test part is predicted to have.
+    """
+    config, (train, val, test) = learner.config, parts
+    found: dict[str, Any] = {}
+    n_val = len(val)
+    if config.adjustments.threshold:
+        found["threshold"] = best_threshold(config.task.encode(y[val]) == 1, predicted[:n_val, 1])
+    notes = learner.notes(cohort, np.concatenate([val, test]))
+    if notes:
+        found["new_sites"] = list(notes.values())
+    if config.adjustments.harmonise:
+        after = learner.prepared(cohort, np.concatenate([train, val, test]))
+        both = [site_accuracy(one, train, test) for one in (cohort, after)]
+        found["site_accuracy"] = None if None in both else {"before": both[0], "after": both[1]}
+    if config.task.kind == "classification":
+        called = config.task.called(predicted[n_val:], found.get("threshold", 0.5))
+        never = [str(c) for c in config.task.classes if c not in called]
+        found |= {"never_predicted": never} if never else {}
+    return found
 
 
 def spent_before(folder: Path) -> tuple[float, float]:
@@ -249,11 +283,12 @@ def prediction_table(
     return table
 
 
-def metrics_of(task: Task, table: pd.DataFrame, part: str) -> dict[str, Any]:
+def metrics_of(task: Task, table: pd.DataFrame, part: str, threshold: float = 0.5) -> dict[str, Any]:
     """Return the metrics of a part, of people and not of scans: counts and intervals are of independent units."""
     people = of_people(table[table["part"] == part])
     columns = ["predicted"] if task.kind == "regression" else [f"p_{name}" for name in task.classes]
-    return task.metrics(people["label"].to_numpy(), people[columns].to_numpy(), people["site"].to_numpy())
+    given = people["label"].to_numpy(), people[columns].to_numpy(), people["site"].to_numpy()
+    return task.metrics(*given, threshold=threshold)
 
 
 # -- the model card ------------------------------------------------------------------------------------
@@ -334,6 +369,9 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "",
             f"- Model `{config.model}` ({options}), {report['n_parameters']:,} parameters{members}.",
             f"- Recipe `{config.recipe_name}`: {_in_words(config)}.{refit}",
+            *[f"- Adjusted: {what}." for what in config.adjustments.described()],
+            *[f"- {sentence}" for sentence in report.get("new_sites", [])],
+            *([f"- The positive class is predicted above {report['threshold']:.3g}."] if "threshold" in report else []),
             f"- Split `{config.split or 'given'}`: {n['train']} training, {n['validation']} validation, "
             f"{n['test']} test (sha256 {config.split_sha256[:16]}).",
             f"- Data sha256 {config.data_sha256[:16]}; weights sha256 {report['weights_sha256'][:16]}.",

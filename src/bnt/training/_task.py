@@ -1,7 +1,7 @@
 """What is predicted, classes or a number: its loss, its predictions, and the metrics reported of them.
 
-Sensitivity is the recall of the positive class (named in every report), specificity that of the other.
-Accuracy, sensitivity and specificity use probability > 0.5, so that accuracy is exactly the
+Sensitivity is the recall of the positive class (named in every report), specificity that of the other. Accuracy,
+sensitivity and specificity use probability > 0.5, or the threshold that was chosen, so that accuracy is exactly the
 class-share-weighted mean of the two.
 """
 
@@ -83,13 +83,20 @@ class Task:
             return auroc_or_nan(codes == 1, predictions[:, 1])
         return float(np.mean([auroc_or_nan(codes == c, predictions[:, c]) for c in range(self.n_outputs)]))
 
-    def metrics(self, y: np.ndarray, predictions: np.ndarray, sites: np.ndarray | None = None) -> dict[str, Any]:
+    def called(self, predictions: np.ndarray, threshold: float = 0.5) -> list[Any]:
+        """Return the class predicted for each subject: the likeliest; of two, the positive one above the threshold."""
+        codes = (predictions[:, 1] > threshold).astype(int) if self.n_outputs == 2 else predictions.argmax(axis=1)
+        return [self.classes[code] for code in codes]
+
+    def metrics(
+        self, y: np.ndarray, predictions: np.ndarray, sites: np.ndarray | None = None, threshold: float = 0.5
+    ) -> dict[str, Any]:
         """Return what is reported of predictions, with 95 % intervals; of two classes also within ``sites``."""
         if self.kind == "regression":
             return regression_metrics(y, predictions[:, 0])
         codes = self.encode(y)
         if self.n_outputs == 2:
-            found = binary_metrics(codes == 1, predictions[:, 1])
+            found = binary_metrics(codes == 1, predictions[:, 1], threshold)
             if sites is not None:
                 found["auroc_within_site"] = auroc_within(codes == 1, predictions[:, 1], sites)
             return found
@@ -210,20 +217,27 @@ def auroc_within(positive: np.ndarray, score: np.ndarray, sites: np.ndarray) -> 
     return won / pairs if pairs else float("nan")
 
 
-def auroc_interval(positive: np.ndarray, score: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of one AUROC by DeLong's variance, on the logit scale so that it stays in [0, 1]."""
+def auroc_error(positive: np.ndarray, score: np.ndarray) -> float:
+    """Return DeLong's standard error of one AUROC; NaN with fewer than two subjects of a class."""
     positive = np.asarray(positive, dtype=bool)
-    area = auroc_or_nan(positive, score)
     n1, n0 = int(positive.sum()), int((~positive).sum())
-    if not np.isfinite(area) or min(n1, n0) < 2:
-        return float("nan"), float("nan")
+    if min(n1, n0) < 2:
+        return float("nan")
     ranks = rankdata(score)
     among1, among0 = rankdata(np.asarray(score)[positive]), rankdata(np.asarray(score)[~positive])
     placed1 = (ranks[positive] - among1) / n0  # share of negatives below each positive
     placed0 = 1 - (ranks[~positive] - among0) / n1
-    error = sqrt(placed1.var(ddof=1) / n1 + placed0.var(ddof=1) / n0)
+    return sqrt(placed1.var(ddof=1) / n1 + placed0.var(ddof=1) / n0)
+
+
+def auroc_interval(positive: np.ndarray, score: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of one AUROC by DeLong's variance, on the logit scale so that it stays in [0, 1]."""
+    positive = np.asarray(positive, dtype=bool)
+    area, error = auroc_or_nan(positive, score), auroc_error(positive, score)
+    if not np.isfinite([area, error]).all():
+        return float("nan"), float("nan")
     if area in (0.0, 1.0) or error == 0:  # DeLong's variance is zero there: as sure as the smaller class allows
-        few = min(n1, n0)
+        few = min(int(positive.sum()), int((~positive).sum()))
         return proportion_interval(round(area * few), few)
     centre, half = np.log(area / (1 - area)), Z95 * error / (area * (1 - area))
     return float(1 / (1 + np.exp(half - centre))), float(1 / (1 + np.exp(-half - centre)))
@@ -252,10 +266,10 @@ def calibration_error(positive: np.ndarray, probability: np.ndarray, n_bins: int
     return float(total)
 
 
-def binary_metrics(positive: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
+def binary_metrics(positive: np.ndarray, probability: np.ndarray, threshold: float = 0.5) -> dict[str, Any]:
     """Return metrics of a binary prediction and, under ``<name>_ci``, their intervals."""
     positive = np.asarray(positive, dtype=bool)
-    called = probability > 0.5
+    called = probability > threshold
     accuracy, accuracy_ci = _rate(called == positive)
     sensitivity, sensitivity_ci = _rate(called[positive])
     specificity, specificity_ci = _rate(~called[~positive])

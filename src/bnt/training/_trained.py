@@ -205,6 +205,13 @@ class TrainedRun:
             self.learner = make_learner(self.config)
             self.learner.load(named)
 
+    @property
+    def threshold(self) -> float:
+        """The probability above which the positive class is predicted: chosen on validation, or 0.5."""
+        if self.config.adjustments.threshold is None:
+            return 0.5
+        return float(load_result(self.folder).report["threshold"])
+
     def check(self, cohort: Cohort) -> None:
         """Refuse a cohort whose numbers are not what the model was trained on."""
         c = self.config
@@ -257,4 +264,4 @@ class TrainedRun:
         classes = self.config.task.classes
         for i, name in enumerate(classes):
             table[f"p_{name}"] = predicted[:, i]
-        return table.assign(predicted=[classes[i] for i in predicted.argmax(axis=1)])
+        return table.assign(predicted=self.config.task.called(predicted, self.threshold))

@@ -265,13 +265,13 @@ def platt(decision: np.ndarray, positive: np.ndarray, weight: np.ndarray) -> tup
     target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
     sd = float(np.sqrt(np.average((decision - np.average(decision, weights=weight)) ** 2, weights=weight)))
     scaled = decision / sd if sd > 0 else np.zeros_like(decision)
-    slope, intercept = _sigmoid(scaled, target, weight, None)
+    slope, intercept = sigmoid(scaled, target, weight, None)
     if slope < LEAST_SLOPE:
-        slope, intercept = _sigmoid(scaled, target, weight, LEAST_SLOPE)
+        slope, intercept = sigmoid(scaled, target, weight, LEAST_SLOPE)
     return (slope / sd if sd > 0 else 1.0), intercept
 
 
-def _sigmoid(x: np.ndarray, target: np.ndarray, weight: np.ndarray, fixed: float | None) -> tuple[float, float]:
+def sigmoid(x: np.ndarray, target: np.ndarray, weight: np.ndarray, fixed: float | None) -> tuple[float, float]:
     """Minimise the weighted cross-entropy by damped Newton steps, with the slope free or fixed."""
     design = np.stack([x, np.ones_like(x)], axis=1)  # (n, 2)
     free = slice(1, 2) if fixed is not None else slice(0, 2)

@@ -1,0 +1,83 @@
+"""Covariates alone, beside the models of a study."""
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import bnt
+from bnt.cli._main import main
+from bnt.splits import named_splits
+from bnt.studies._around import adjusted_notes, covariate_sets, covariate_table
+
+
+def people_with_motion(n=120):
+    """Return people whose motion, and nothing else, goes with the class."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    table = pd.DataFrame(
+        {
+            "participant_id": [f"s{i:03d}" for i in range(n)],
+            "site": np.where(np.arange(n) % 4 < 2, "A", "B"),
+            "diagnosis": y,
+            "age": rng.normal(20, 4, n),
+            "mean_fd": 0.1 + 0.1 * y + rng.gamma(2, 0.02, n),
+        }
+    )
+    return bnt.Cohort(rng.uniform(-0.5, 0.5, (n, 190)).astype(np.float32), table)
+
+
+def test_motion_alone_has_the_auroc_of_a_regression_on_motion():
+    cohort = people_with_motion()
+    splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    sets = covariate_sets(cohort, "diagnosis")
+    assert list(sets.values()) == [("age", "mean_fd"), ("mean_fd",), ("site",)]
+    found = covariate_table(cohort, "diagnosis", splits, sets, "auto", None).set_index("variant")
+    train, _, test = splits[0].rows(cohort)
+    x, y = cohort.participants[["mean_fd"]].to_numpy(), cohort.labels("diagnosis")
+    oracle = LogisticRegression().fit(x[train] / x[train].std(), y[train]).predict_proba(x[test] / x[train].std())[:, 1]
+    assert found.loc["motion only (mean_fd)", "auroc"] == roc_auc_score(y[test], oracle)
+
+
+def test_the_label_is_not_among_its_own_covariates():
+    assert "age" not in covariate_sets(people_with_motion(), "age")["confounds only (mean_fd)"]
+
+
+def test_a_comparison_shows_covariates_below_its_models_and_tests_none(tmp_path, capsys):
+    people_with_motion().save(tmp_path / "cohort")
+    words = ["compare", str(tmp_path / "cohort"), "--models", "ridge", "svm", "--splits", "2", "--jobs", "1"]
+    assert main([*words, "--harmonise", "combat", "--out", str(tmp_path / "study")]) == 0
+    printed = capsys.readouterr().out
+    assert "motion only" in printed
+    assert "before" in printed
+    comparisons = pd.read_csv(tmp_path / "study" / "comparisons.csv")
+    assert comparisons["variant"].tolist() == ["svm"]
+    assert main(["report", str(tmp_path / "study")]) == 0
+    page = (tmp_path / "study" / "report.html").read_text()
+    assert "motion only" in page
+    assert 'id="sites-told"' in page
+    assert "--harmonise combat" in page
+
+
+def test_covariates_can_be_left_out(tmp_path, capsys):
+    people_with_motion().save(tmp_path / "cohort")
+    words = [
+        "compare",
+        str(tmp_path / "cohort"),
+        "--models",
+        "ridge",
+        "--splits",
+        "1",
+        "--jobs",
+        "1",
+        "--no-covariates",
+    ]
+    assert main([*words, "--out", str(tmp_path / "study")]) == 0
+    assert "motion only" not in capsys.readouterr().out
+
+
+def test_a_class_never_predicted_is_a_caution():
+    runs = pd.DataFrame({"variant": ["svm", "svm"], "never_predicted": ["1", np.nan]})
+    (said,) = adjusted_notes(runs)
+    assert "svm" in said
+    assert "1 of 2" in said
