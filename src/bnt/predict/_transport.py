@@ -3,7 +3,7 @@
 Every estimate has a 95 % interval: DeLong's of an AUROC (logit scale), the likelihood ratio's of a calibration slope,
 the sandwich estimator's of a calibration intercept, Wilson's of a proportion, Student's of a mean, Fisher's of a
 correlation.
-``benchmarks/validation_coverage.py`` measures how often they hold the truth (``results/validation_coverage.csv``).
+``benchmarks/validation_coverage.py`` measures how often they hold the truth.
 """
 
 from __future__ import annotations
