@@ -14,7 +14,7 @@ from bnt.errors import BadInput
 if TYPE_CHECKING:
     from bnt.cohort import Cohort
     from bnt.splits import Split
-    from bnt.studies import Study, Tuning
+    from bnt.studies import Slurm, Study, Tuning
     from bnt.training import Adjustments
 
 Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")]
@@ -102,22 +102,54 @@ class Splits(Splitting):
 class Machine:
     """Where the runs of a study are carried out."""
 
-    engine: Literal["local", "ray"] = "local"
-    """Processes of this machine, or a Ray cluster."""
+    engine: Literal["local", "ray", "slurm"] = "local"
+    """Processes of this machine, a Ray cluster, or job arrays of SLURM."""
     jobs: int = 0
-    """Processes at a time (local); 0 is one per core."""
+    """Runs at a time (local, slurm); 0 is one per core, and on SLURM as many as it places."""
     threads: int = 1
     """CPU threads per run."""
     device: str = "cpu"
     """cpu or cuda."""
     address: str | None = None
     """Address of the Ray cluster; by default one is started here."""
+    partition: str | None = None
+    """SLURM's partition; by default the cluster's."""
+    minutes: int | None = None
+    """Minutes after which SLURM ends a run (60)."""
+    memory_gb: float | None = None
+    """Memory of a run on SLURM, in GB; by default the cluster's."""
+    slurm: Settings = ()
+    """Other options of sbatch, for example account=lab qos=long."""
 
     def processes(self) -> int:
         """Return how many runs go at a time on this machine: as asked, or as many as its cores hold."""
         if self.jobs < 0 or self.threads < 1:
             raise BadInput(f"--jobs is {self.jobs} and --threads is {self.threads}: give at least 0 and at least 1.")
         return self.jobs or max(1, len(os.sched_getaffinity(0)) // self.threads)
+
+    def slurm_settings(self) -> Slurm | None:
+        """Return what each run asks SLURM for; refuse its options with another engine."""
+        given = {"partition": self.partition, "minutes": self.minutes, "memory_gb": self.memory_gb}
+        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        extra = parse_settings(self.slurm, "--slurm")
+        if self.engine == "slurm":
+            from bnt.studies import Slurm
+
+            return Slurm(**asked, at_once=self.jobs, extra=extra)
+        if asked or extra:
+            name = next(iter(asked), "slurm").replace("_", "-")
+            raise BadInput(f"--{name} is for SLURM only: add --engine slurm, or leave it out.", name)
+        return None
+
+    def in_words(self, waiting: int) -> str:
+        """Return where, or how many at a time, runs are carried out."""
+        if self.engine == "ray":
+            return "on Ray"
+        slurm = self.slurm_settings()
+        if slurm is None:
+            return f"{min(self.processes(), waiting)} at a time"
+        memory = "the cluster's default memory" if slurm.memory_gb is None else f"{slurm.memory_gb:g} GB"
+        return f"on SLURM, each with --threads {self.threads}, --minutes {slurm.minutes} and {memory} (--memory-gb)"
 
 
 def say_task(cohort: Cohort, target: Target) -> None:
@@ -158,7 +190,8 @@ def carry_out(study: Study | Tuning, machine: Machine) -> dict[str, str]:
     from bnt.cli._board import Board
 
     with Board() as board:
-        return study.run(engine=machine.engine, n_processes=machine.processes(), address=machine.address, watch=board)
+        where: dict[str, Any] = {"engine": machine.engine, "address": machine.address}
+        return study.run(n_processes=machine.processes(), slurm=machine.slurm_settings(), watch=board, **where)
 
 
 def print_failures(failures: dict[str, str]) -> int:

@@ -91,6 +91,7 @@ class Reproduce:
             device=machine.device,
             engine=machine.engine,
             address=machine.address,
+            slurm=machine.slurm_settings(),
             split_seed=self.splitting.split_seed,
             seeds=self.seeds,
             command=typed(),

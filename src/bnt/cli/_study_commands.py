@@ -93,9 +93,8 @@ class Compare:
         waiting, seconds = len(study.todo()), study.estimate(processes)
         say_task(cohort, target)
         if waiting:
-            cost = "" if seconds is None or machine.engine == "ray" else f", about {duration(seconds)}"
-            where = "on Ray" if machine.engine == "ray" else f"{min(processes, waiting)} at a time"
-            say(f"{waiting} of {len(study.jobs())} runs to do, {where}{cost}.")
+            cost = "" if seconds is None or machine.engine != "local" else f", about {duration(seconds)}"
+            say(f"{waiting} of {len(study.jobs())} runs to do, {machine.in_words(waiting)}{cost}.")
         else:
             say(f"All {len(study.jobs())} runs are done already.")
         failures = carry_out(study, machine)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -159,7 +160,8 @@ def run_grid(
         open_output(plan.out, plan.what)
     started = time.monotonic()
     with plan.watch() if plan.watch is not None else nullcontext(None) as board:
-        failures = study.run(engine=plan.engine, n_processes=plan.jobs, address=plan.address, watch=board)
+        where: dict[str, Any] = {"engine": plan.engine, "address": plan.address, "slurm": plan.slurm}
+        failures = study.run(n_processes=plan.jobs, watch=board, **where)
     for name, reason in failures.items():
         plan.say(f"failed: {name}: {reason}")
     runs = run_table(folder)

@@ -14,6 +14,7 @@ from bnt.paper._printed import CLUSTERS
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant
+from bnt.studies._slurm import Slurm
 from bnt.training._config import check_device, options_for
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import task_for
@@ -63,7 +64,7 @@ class Plan:
         For each model, options on top of those of the table.
     clusters, fractions, sizes : tuple
         K of Figure 3a; shares of the training part of the learning curve; V of the measured complexity.
-    jobs, threads, device, engine, address, split_seed, seeds
+    jobs, threads, device, engine, address, slurm, split_seed, seeds
         As in ``bnt compare``.
     together : bool
         Whether this is a part of ``all``, so that parts with the same runs share them.
@@ -105,6 +106,7 @@ class Plan:
     device: str = "cpu"
     engine: str = "local"
     address: str | None = None
+    slurm: Slurm | None = None
     split_seed: int = 0
     seeds: tuple[int, ...] = (0,)
     together: bool = False

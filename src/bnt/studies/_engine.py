@@ -1,4 +1,4 @@
-"""Where jobs run: processes of this machine, or a Ray cluster, which schedules them itself."""
+"""Where jobs run: processes of this machine, or a cluster of Ray or SLURM, which schedules them itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bnt.cohort._files import forget, holder
 from bnt.errors import BadInput
 from bnt.models._own import remember
 from bnt.models._registry import source_digest
 from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
+
+if TYPE_CHECKING:
+    from bnt.studies._slurm import Slurm
 
 Failures = dict[str, str]  # name of a failed job -> its one-sentence reason
 Watcher = Callable[[Sequence[Job], int, int, Failures], None]  # running, done, total, failures
@@ -33,7 +36,7 @@ POLL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 RAY_RETRIES = 5  # starts again after a lost worker or node; without an end, a job that no node can hold never fails
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-ENGINES = ("local", "ray")
+ENGINES = ("local", "ray", "slurm")
 # Loaded once, before the workers fork: a worker that imports them itself spends longer on it than a linear model runs.
 PRELOADED = (
     "bnt.training._run",
@@ -62,17 +65,22 @@ def run_jobs(
     engine: str = "local",
     n_processes: int = 1,
     address: str | None = None,
+    slurm: Slurm | None = None,
     watch: Watcher | None = None,
 ) -> Failures:
     """Run jobs on an engine; return the failures, if any, with their reasons."""
     if engine not in ENGINES:
-        raise BadInput(f"There is no engine {engine!r}: choose {' or '.join(ENGINES)}.", "engine")
+        raise BadInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.", "engine")
     if not jobs:
         return {}
     for model in sorted({job.variant.model for job in jobs}):
         remember(model, source_digest(model))  # here, as a worker may be on another machine
     folders = {lock_of(job).parent for job in jobs}
     forget(file for folder in folders for file in folder.glob("*.lock"))
+    if engine == "slurm":
+        from bnt.studies._slurm import Slurm, run_slurm
+
+        return run_slurm(jobs, slurm or Slurm(), watch)
     return run_ray(jobs, address, watch) if engine == "ray" else run_local(jobs, n_processes, watch)
 
 

@@ -27,6 +27,7 @@ from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._merge import check_same, merged, read_old
 from bnt.studies._results import read_report
+from bnt.studies._slurm import Slurm
 from bnt.training._config import check_data, data_digest, difference, read_config
 from bnt.training._trained import clear, damage
 
@@ -253,6 +254,7 @@ class Study:
         engine: str = "local",
         n_processes: int = 1,
         address: str | None = None,
+        slurm: Slurm | None = None,
         watch: Watcher | None = None,
     ) -> Failures:
         """Run what is not done yet; return the failures, if any, with their reasons.
@@ -272,14 +274,12 @@ class Study:
             for job in jobs:
                 if (Path(job.folder) / "DONE").is_file():
                     clear(Path(job.folder))
-            failures = self._run(jobs, engine, n_processes, address, watch)
+            failures = self._run(jobs, watch, engine=engine, n_processes=n_processes, address=address, slurm=slurm)
             shutil.rmtree(self.folder / "locks", ignore_errors=True)
             self.note(failures)
         return failures
 
-    def _run(
-        self, jobs: list[Job], engine: str, n_processes: int, address: str | None, watch: Watcher | None
-    ) -> Failures:
+    def _run(self, jobs: list[Job], watch: Watcher | None, **engine: Any) -> Failures:
         total = len(self.variants) * len(self.splits) * len(self.seeds)
         earlier = total - len(jobs)
 
@@ -288,7 +288,7 @@ class Study:
                 watch(running, earlier + done, total, failures)
 
         watch_all([], 0, total, {})
-        return run_jobs(jobs, engine=engine, n_processes=n_processes, address=address, watch=watch_all)
+        return run_jobs(jobs, watch=watch_all, **engine)
 
     def note(self, failures: Failures) -> None:
         """Keep the failures beside the tables, or remove those of an earlier time."""
