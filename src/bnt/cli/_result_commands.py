@@ -293,15 +293,26 @@ class Report:
     """Seconds between two looks (with --watch)."""
     with_ids: bool = False
     """Also the ids of subjects and whole paths, which the page has not, so that it can be shared."""
+    paper: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Also write what a paper about a finished study needs into this folder: methods with their references, tables
+    (CSV, LaTeX, Markdown), figures (PDF, and PNG of 300 dpi), the TRIPOD+AI checklist and the model cards."""
+    overwrite: bool = False
+    """Replace the folder of --paper."""
 
     def run(self) -> None:
-        """Write the page and say where it is."""
+        """Write the page, and what a paper needs, and say where they are."""
+        from bnt._progress import say
         from bnt.report._build import watch_report, write_report
 
         if self.watch:
-            from bnt._progress import say
-
             target = watch_report(self.folder, self.out, every=self.every, say=say, with_ids=self.with_ids)
-        else:
+        if self.paper is not None:
+            from bnt.report._paper import write_paper
+
+            write_paper(self.folder, self.paper, overwrite=self.overwrite)
+            if not (self.paper / "demographics.csv").is_file():
+                say("The cohort is not where it was, or has changed: the paper's folder has no demographics.")
+            print(f"Methods, tables, figures and checklist in {self.paper}")
+        if not self.watch:
             target = write_report(self.folder, self.out, with_ids=self.with_ids)
         print(f"{target} ({target.stat().st_size / 1e6:.1f} MB)")

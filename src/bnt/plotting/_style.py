@@ -115,7 +115,7 @@ def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=7)
 
 
-def figure_bytes(figure: Figure, kind: str) -> bytes:
+def figure_bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
     """Return a figure as ``png``, ``pdf`` or ``svg``; equal figures give equal bytes."""
     import matplotlib as mpl
 
@@ -123,12 +123,12 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     with mpl.rc_context(STYLE):
         metadata = dict.fromkeys(unset[kind])
-        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata, transparent=kind == "svg")
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata, transparent=kind == "svg")
     return buffer.getvalue()
 
 
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure for a paper: PNG, PDF or SVG by the ending of the name.
+def save_figure(figure: Figure, path: str | Path, dpi: int = 200) -> None:
+    """Write a figure for a paper: PNG, PDF or SVG by the ending of the name; ``dpi`` is of a PNG.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     >>> save_figure(roc_curves({"bnt": (positive, probability)}), "roc.pdf")
     """
     path = Path(path)
-    write_atomic(path, figure_bytes(figure, path.suffix[1:].lower()))
+    write_atomic(path, figure_bytes(figure, path.suffix[1:].lower(), dpi))
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:

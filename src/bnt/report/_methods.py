@@ -1,0 +1,304 @@
+"""The methods paragraph of a study, written from what was run; citations and code become Markdown or LaTeX at the end.
+
+In the neutral text `` `name` `` is code and ``{{Kan 2022; Holm 1979}}`` cites entries of the bibliography.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bnt.cohort._files import without_folders
+from bnt.cohort._inspect import people_of
+from bnt.models._catalog import CATALOG, Entry
+from bnt.plotting._charts import shown_name
+from bnt.report._commands import typed_permutations
+from bnt.report._evidence import CohortFacts
+from bnt.report._references import key
+from bnt.splits._table import is_table
+from bnt.studies._results import score_name
+from bnt.studies._wording import counted, percent
+from bnt.training._adjustments import Adjustments, names_of
+from bnt.training._recipe import Recipe
+
+CITED = re.compile(r"\{\{([^}]*)\}\}")
+CODE = re.compile(r"`([^`]*)`")
+PROTOCOLS = {
+    "site-stratified": "repeated random splits, stratified by site and class",
+    "random": "repeated random splits",
+    "kfold": "repeated k-fold cross-validation, with the validation part taken from the training folds",
+    "leave-one-site-out": "leave-one-site-out cross-validation",
+    "released": "the splitter of the published code {{Kan 2022}}, whose training part never changes",
+}
+SELECTED = {
+    "best": "the epoch with the best validation score was tested",
+    "smoothed": "the epoch with the best trailing mean of {smooth} validation scores was tested",
+    "last": "the last epoch was tested, so that nothing was selected",
+}
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "²": "$^2$",
+    "χ": r"$\chi$",
+    "–": "--",
+    "−": "$-$",
+}
+
+
+def latex(text: str) -> str:
+    """Return a text with everything that LaTeX reads as a command escaped."""
+    return "".join(LATEX.get(letter, letter) for letter in str(text))
+
+
+def as_markdown(text: str) -> str:
+    """Return a neutral text as Markdown with citations as pandoc reads them."""
+    return CITED.sub(lambda found: "[" + "; ".join(f"@{key(name)}" for name in found[1].split("; ")) + "]", text)
+
+
+def as_latex(text: str) -> str:
+    """Return a neutral text as LaTeX."""
+    parts = re.split(r"(\{\{[^}]*\}\}|`[^`]*`)", text)
+    found = []
+    for part in parts:
+        if cited := CITED.fullmatch(part):
+            found.append("\\cite{" + ",".join(key(name) for name in cited[1].split("; ")) + "}")
+        elif code := CODE.fullmatch(part):
+            found.append(f"\\texttt{{{latex(code[1])}}}")
+        else:
+            found.append(latex(part))
+    return "".join(found)
+
+
+def cited(texts: list[str]) -> set[str]:
+    """Return the references that neutral texts cite."""
+    return {name for text in texts for found in CITED.findall(text) for name in found.split("; ")}
+
+
+def listed(words: list[str]) -> str:
+    """Return ``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def methods(
+    folder: Path,
+    study: dict[str, Any],
+    cohort: CohortFacts,
+    people: pd.DataFrame | None,
+    runs: pd.DataFrame,
+    summary: pd.DataFrame,
+    comparisons: pd.DataFrame,
+    primary: str,
+) -> list[str]:
+    """Return the paragraphs of the methods section in neutral form.
+
+    Parameters
+    ----------
+    folder : path
+        The study's.
+    study : dict
+        Its ``study.json``.
+    cohort : CohortFacts
+    people : DataFrame, optional
+        Scans that the splits have; None where the cohort cannot be opened.
+    runs, summary, comparisons : DataFrame
+    primary : str
+        The primary p-value in words; empty where there is none.
+    """
+    paragraphs = [
+        data(study, cohort, people, regression=score_name(runs) == "r"),
+        evaluation(study, runs),
+        models(study),
+        training(study, folder, runs),
+        statistics(study, runs, summary, comparisons, primary),
+        software(study, runs),
+    ]
+    return [text for text in paragraphs if text]
+
+
+def data(study: dict[str, Any], cohort: CohortFacts, people: pd.DataFrame | None, regression: bool) -> str:
+    """Say whose connectomes were used, and what was predicted."""
+    name = str(cohort.facts.get("source", {}).get("name", "") or "")
+    of = f" of {without_folders(name)}" if name else ""
+    n = study["n_subjects"] if people is None else len(people)
+    text = f"We analysed {counted(n, 'functional connectome')}{of}"
+    if people is not None:
+        persons = len(set(people_of(people)))
+        text += f" of {counted(persons, 'person').replace('persons', 'people')}"
+        text += f" from {counted(people['site'].nunique(), 'site')}"
+    text += f" ({cohort.connectomes(study['n_rois'], study['kind'])} connectivity)."
+    if regression:
+        return text + f" The models predicted the score `{study['label']}`."
+    text += f" The models predicted the class `{study['label']}`"
+    if people is not None and study["label"] in people:
+        counts = people.assign(_person=people_of(people)).drop_duplicates("_person")[study["label"]].value_counts()
+        words = [f"{cohort.class_name(study['label'], value)}: {n:,}" for value, n in counts.sort_index().items()]
+        text += f" ({', '.join(words)})"
+    return text + "."
+
+
+def evaluation(study: dict[str, Any], runs: pd.DataFrame) -> str:
+    """Say how people were split, and how large the parts were."""
+    protocol = str(study["protocol"])
+    how = PROTOCOLS.get(protocol, f"the protocol `{without_folders(protocol)}`")
+    if is_table(protocol):
+        how = f"predefined splits (`{Path(protocol).name}`)"
+    sizes = runs[["n_train", "n_val", "n_test"]].drop_duplicates()
+    low, high = sizes.min().tolist(), sizes.max().tolist()
+    parts = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in zip(low, high)]
+    seeds = f", and each training repeated with {counted(len(study['seeds']), 'seed')}" * (len(study["seeds"]) > 1)
+    return (
+        f"Models were evaluated by {how}: {counted(len(study['splits']), 'split')} with {parts[0]} people for "
+        f"training, {parts[1]} for validation and {parts[2]} for testing{seeds}. All models had the same splits. "
+        "Before training, a check made sure that no person, family or scan was in two parts of a split. The test part "
+        "was used for nothing but one scoring of the final model."
+    )
+
+
+def described(entry: Entry) -> str:
+    """Return the catalogue's line on a model for the middle of a sentence; it may speak of the row above it."""
+    text = entry.summary.rpartition(": ")[2].replace("the paper's", "its paper's")
+    if text.startswith("The same"):
+        base = next(row for row in CATALOG if row.name == entry.name.removesuffix("-released"))
+        text = f"{base.summary}, {text.removeprefix('The same').lstrip(', ')}"
+    return text[:1].lower() + text[1:]
+
+
+def models(study: dict[str, Any]) -> str:
+    """Name the models, each with its reference."""
+    entries, words = {entry.name: entry for entry in CATALOG}, []
+    for variant in study["variants"]:
+        entry = entries.get(variant["model"])
+        word = f"`{without_folders(variant['name'])}`"
+        if entry is None:
+            words.append(f"{word} (a model of the authors)")
+            continue
+        paper = f" {{{{{entry.paper}}}}}" if entry.paper else ""
+        words.append(f"{word} ({described(entry)}){paper}")
+    one = len(words) == 1
+    return f"The model was {words[0]}." if one else f"We compared {counted(len(words), 'model')}: {'; '.join(words)}."
+
+
+def recipe_words(recipe: dict[str, Any]) -> str:
+    """Return how a network was trained, and how its epoch was selected."""
+    recipe = {**asdict(Recipe()), **recipe}  # of versions that had fewer fields
+    optimiser = "AdamW {{Loshchilov 2019}}" if recipe["decoupled"] else "Adam {{Kingma 2015}}"
+    at_least = f" (raised to make at least {recipe['min_steps']:,} steps)" if recipe["min_steps"] else ""
+    text = f"{optimiser}, learning rate {recipe['lr']:g}"
+    if recipe["halve_every"]:
+        text += f" halved every {recipe['halve_every']} epochs"
+    elif recipe["lr_end"] != recipe["lr"]:
+        text += f" to {recipe['lr_end']:g} on a cosine"
+    if recipe["warmup"]:
+        text += f" after a linear rise over {percent(recipe['warmup'])} of the steps"
+    text += f", weight decay {recipe['weight_decay']:g}, batches of {recipe['batch_size']}"
+    text += f", at most {counted(recipe['epochs'], 'epoch')}{at_least}"
+    if recipe["patience"]:
+        text += f", stopped after {recipe['patience']} epochs without a better validation score"
+    if recipe["mixup"]:
+        text += f", mixup with Beta({recipe['mixup']:g}, {recipe['mixup']:g}) {{{{Zhang 2018}}}}"
+    if recipe["label_smoothing"]:
+        text += f", label smoothing {recipe['label_smoothing']:g}"
+    if recipe["clip"]:
+        text += f", gradients clipped to a norm of {recipe['clip']:g}"
+    if recipe["inputs"] != "raw":
+        text += ", inputs centred by the training part"
+    if recipe["ema"]:
+        text += f", weights averaged with decay {recipe['ema']:g}"
+    if recipe["n_members"] > 1:
+        text += f", {recipe['n_members']} networks averaged"
+    text += "; " + SELECTED[recipe["select"]].format(smooth=recipe["smooth"])
+    return text + ("; it was then trained again on training and validation together" if recipe["refit"] else "")
+
+
+def adjusted(study: dict[str, Any]) -> list[str]:
+    """Return a sentence for each set of models around which something was done: harmonised, regressed out, weighted."""
+    groups: dict[str, list[str]] = {}
+    for variant in study["variants"]:
+        done = Adjustments.from_dict(variant.get("adjustments")).described()
+        own = str(variant["options"].get("confounds") or "")
+        done += [f"{', '.join(names_of(own))} regressed out of the features"] if own else []
+        if done:
+            groups.setdefault("; ".join(done), []).append(f"`{without_folders(variant['name'])}`")
+    return [f"Around {listed(names)}: {what}." for what, names in groups.items()]
+
+
+def training(study: dict[str, Any], folder: Path, runs: pd.DataFrame) -> str:
+    """Say how networks were trained, models of one recipe together, and what was tuned."""
+    entries = {entry.name: entry for entry in CATALOG}
+    groups: dict[str, list[str]] = {}
+    fitted: list[str] = []
+    refitted: list[str] = []
+    for variant in study["variants"]:
+        entry, name = entries.get(variant["model"]), f"`{without_folders(variant['name'])}`"
+        epochs = runs.loc[runs["variant"] == variant["name"], "chosen_epoch"].max()
+        if entry.trains_in_epochs if entry is not None else epochs > 0:
+            words = f"recipe `{variant['recipe_name']}`: {recipe_words(variant['recipe'])}"
+            groups.setdefault(words, []).append(name)
+        else:
+            (refitted if variant["recipe"]["refit"] else fitted).append(name)
+    text = [f"{listed(names)}: {words}." for words, names in groups.items()]
+    text = ["Networks were trained as follows.", *text] if text else []
+    if fitted:
+        text.append(
+            f"{listed(fitted)} {'was' if len(fitted) == 1 else 'were'} fitted to the training part in one call."
+        )
+    if refitted:
+        text.append(f"{listed(refitted)}: fitted to the training and validation parts together.")
+    text += adjusted(study)
+    if (folder / "chosen.csv").is_file():
+        text.append("Hyperparameters were chosen on the validation part of each split; every trial is in `trials.csv`.")
+    else:
+        text.append(
+            "This study searched no hyperparameters; models that set a penalty themselves did so without the test part."
+        )
+    return " ".join(text)
+
+
+def statistics(
+    study: dict[str, Any], runs: pd.DataFrame, summary: pd.DataFrame, comparisons: pd.DataFrame, primary: str
+) -> str:
+    """Name the scores, the intervals and the tests, the primary one first."""
+    metric = score_name(runs)
+    text = (
+        f"The primary score is the mean test {shown_name(metric)} over splits, with its SD and a 95 % interval "
+        "corrected for the overlap of splits {{Nadeau 2003}}."
+    )
+    if "positive_class" in runs:
+        text += f" The positive class is `{runs['positive_class'].iloc[0]}`."
+    text += f" {primary}" if primary else " No p-value is reported."
+    others = []
+    if len(comparisons) and "p_plain" in comparisons:
+        others.append("a plain paired t-test")
+    if "p_delong" in comparisons:
+        others.append("DeLong's test on each person's averaged predictions {{DeLong 1988}}")
+    draws = typed_permutations(study.get("commands", []))
+    if "p_permutation" in comparisons:
+        drawn = f" ({int(draws):,} draws)" if draws.isdigit() else ""
+        others.append(f"a paired permutation test{drawn} {{{{Phipson 2010}}}}")
+    if len(comparisons) and "p_chance" in summary:
+        others.append("a test of each model against chance, with labels permuted within sites")
+    if others:
+        text += f" The file results.csv also has {listed(others)}; these are secondary."
+    return text
+
+
+def software(study: dict[str, Any], runs: pd.DataFrame) -> str:
+    """Name versions, seeds and the digest of the data."""
+    named = [re.sub(r"(\S+ \S+) ", r"\1, ", text) for text in dict.fromkeys(runs["versions"])]
+    versions = "; and ".join(named)
+    seeds = listed([str(seed) for seed in study["seeds"]])
+    torch = " {{Paszke 2019}}" if "torch" in versions else ""
+    return (
+        f"Software: {versions}{torch}; {'seed' if len(study['seeds']) == 1 else 'seeds'} {seeds}. The SHA-256 digest "
+        f"of the connectomes begins with `{study['data_sha256'][:16]}`. The file checklist.md goes through the items "
+        "of TRIPOD+AI {{Collins 2024}}."
+    )

@@ -1,0 +1,157 @@
+"""What ``bnt report --paper`` writes is what was run: the same numbers, the works it cites, nobody's name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bnt.cli._main import main
+from bnt.errors import BadInput
+from bnt.models._catalog import CATALOG
+from bnt.report._evidence import CohortFacts
+from bnt.report._methods import adjusted, as_latex, latex
+from bnt.report._paper import demographics, write_paper
+from bnt.report._references import REFERENCES, bibtex
+
+FIGURES = {"paired", "forest", "roc", "calibration", "sites", "cost", "validation"}
+
+
+@pytest.fixture(scope="module")
+def paper(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("paper")
+    words = ["report", str(study), "--out", str(folder / "page.html"), "--paper", str(folder / "paper")]
+    assert main(words) == 0
+    return folder / "paper"
+
+
+def test_figures_are_vector_and_300_dpi_in_the_widths_of_a_journal(paper: Path):
+    assert {file.stem for file in (paper / "figures").glob("*.pdf")} == FIGURES
+    for name in FIGURES:
+        assert b"/Subtype /Image" not in (paper / "figures" / f"{name}.pdf").read_bytes()
+        data = (paper / "figures" / f"{name}.png").read_bytes()
+        assert int.from_bytes(data[16:20], "big") in (1003, 2125)  # 85 and 180 mm, whole pixels
+        assert f"- {name} (" in (paper / "figures" / "captions.md").read_text()
+
+
+def test_results_are_those_of_the_study(paper: Path, study: Path):
+    table = pd.read_csv(paper / "results.csv")
+    summary, comparisons = (pd.read_csv(study / name) for name in ("summary.csv", "comparisons.csv"))
+    pd.testing.assert_frame_equal(table[summary.columns], summary)
+    other = table[table["variant"] == "logistic"].iloc[0]
+    assert other["difference"] == comparisons["difference"].iloc[0]
+    assert other["difference_low"] == comparisons["low"].iloc[0]
+    assert other["p_delong"] == comparisons["p_delong"].iloc[0]
+    assert other[other["primary_p"]] == comparisons["p_corrected_holm"].iloc[0]
+    shown = (paper / "results.md").read_text()
+    head = shown.splitlines()[0].split(" | ")
+    assert [cell.strip(" |") for cell in head].count("p") == 1
+    assert f"{summary['auroc'].iloc[0]:.3f} ± {summary['auroc_sd'].iloc[0]:.3f}" in shown
+
+
+def test_the_methods_say_what_was_run_and_cite_what_the_bibliography_has(paper: Path):
+    tex, bib = (paper / "methods.tex").read_text(), (paper / "references.bib").read_text()
+    keys = {key for found in re.findall(r"\\cite\{([^}]*)\}", tex) for key in found.split(",")}
+    assert keys == set(re.findall(r"^@\w+\{(\w+),", bib, flags=re.MULTILINE))
+    assert {"Kan2022", "Nadeau2003", "Holm1979", "DeLong1988"} <= keys
+    assert keys == set(re.findall(r"@(\w+)", (paper / "methods.md").read_text()))
+    for fact in ("90 people from 3 sites", "12 ROIs of ring", "3 splits", "63 people", "at most 2 epochs", "50 draws"):
+        assert fact in tex
+    assert r"n\_clusters=2" in tex
+
+
+def test_no_subject_and_no_folder_is_named(paper: Path, study: Path):
+    for file in paper.rglob("*"):
+        if file.suffix in (".md", ".tex", ".csv", ".bib"):
+            text = file.read_text()
+            assert not re.search(r"sub-\d", text), file.name
+            assert str(study.parent) not in text, file.name
+            assert "/tmp" not in text, file.name
+
+
+def test_the_checklist_names_files_that_are_there(paper: Path):
+    rows = [line.split(" | ") for line in (paper / "checklist.md").read_text().splitlines() if line[:3].strip("| ")]
+    named = {name for row in rows if len(row) == 4 for name in re.findall(r"[\w/]+\.(?:md|bib|pdf)", row[2])}
+    assert {"methods.md", "results.md", "demographics.md", "model_card.md", "figures/sites.pdf"} <= named
+    assert all((paper / name).is_file() for name in named)
+
+
+def test_without_the_cohort_there_are_no_demographics(study: Path, tmp_path: Path):
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    text = (copy / "study.json").read_text()
+    (copy / "study.json").write_text(re.sub(r'"cohort": "[^"]*"', '"cohort": "/gone/cohort"', text))
+    folder = write_paper(copy, tmp_path / "paper")
+    assert not list(folder.glob("demographics*"))
+    assert "| 20b | Characteristics of the participants | **authors** |" in (folder / "checklist.md").read_text()
+
+
+def test_what_is_unfinished_or_not_a_study_or_there_already_is_refused(study: Path, paper: Path, tmp_path: Path):
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+    next(copy.glob("runs/logistic*/DONE")).unlink()
+    with pytest.raises(BadInput, match="5 of 6"):
+        write_paper(copy, tmp_path / "paper")
+    with pytest.raises(BadInput, match="not a study"):
+        write_paper(next(study.glob("runs/logistic*")), tmp_path / "paper")
+    with pytest.raises(BadInput, match="exists already"):
+        write_paper(study, paper)
+    assert not (tmp_path / "paper").exists()
+
+
+def test_every_model_of_the_catalogue_has_its_reference():
+    assert {entry.paper for entry in CATALOG if entry.paper} <= set(REFERENCES)
+    text = bibtex(REFERENCES)
+    assert text.count("{") == text.count("}")
+
+
+def test_names_are_escaped_for_latex():
+    assert latex("a_b 5 % & #1 {x}") == r"a\_b 5 \% \& \#1 \{x\}"
+    assert as_latex("`my_model` {{Kan 2022; Holm 1979}}") == r"\texttt{my\_model} \cite{Kan2022,Holm1979}"
+
+
+def test_tests_of_demographics_equal_their_formulas():
+    rng = np.random.default_rng(0)
+    n = 80
+    y = (np.arange(n) >= 30).astype(int)
+    people = pd.DataFrame(
+        {
+            "participant_id": [f"p{i}" for i in range(n)],
+            "site": "A",
+            "dx": y,
+            "age": rng.normal(30, 5, n) + 2 * y,
+            "sex": np.where(rng.random(n) < 0.4 + 0.2 * y, "M", "F"),
+            "mean_fd": rng.gamma(2, 0.1, n),
+        }
+    )
+    table = demographics(people, "dx", CohortFacts(""), regression=False).set_index("measure")
+    a, b = (people.loc[y == v, "age"].to_numpy() for v in (0, 1))
+    assert table.loc["People", ["0", "1"]].tolist() == ["30", "50"]
+    assert table.loc["Age, mean (SD)", "0"] == f"{a.mean():.1f} ({a.std(ddof=1):.1f})"
+    welch = (a.mean() - b.mean()) / sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
+    assert table.loc["Age, mean (SD)", "statistic"] == pytest.approx(welch)
+    seen = pd.crosstab(people["sex"], people["dx"]).to_numpy(dtype=float)
+    expected = seen.sum(axis=1, keepdims=True) * seen.sum(axis=0) / n
+    assert table.loc["Sex, F / M", "statistic"] == pytest.approx(((seen - expected) ** 2 / expected).sum())
+    f, g = (people.loc[y == v, "mean_fd"].to_numpy() for v in (0, 1))
+    assert table.loc["Mean FD in mm, mean (SD)", "statistic"] == (f[:, None] > g).sum()
+    assert np.isnan(table.loc["Sites", "p"])  # one site
+    score = demographics(people.assign(score=people["age"] ** 3), "score", CohortFacts(""), regression=True)
+    assert score.set_index("measure").loc["Age, mean (SD)", "statistic"] == pytest.approx(1.0)
+
+
+def test_the_methods_say_what_was_done_around_a_model():
+    combat = {"harmonise": "combat", "keep": "age", "class_weight": "balanced"}
+    variants = [
+        {"name": "bnt", "options": {}, "adjustments": combat},
+        {"name": "svm", "options": {"confounds": "sex+mean_fd"}},
+        {"name": "ridge", "options": {}},
+    ]
+    first, second = adjusted({"variants": variants})
+    assert all(word in first for word in ("`bnt`", "ComBat", "keeping age", "weighted"))
+    assert all(word in second for word in ("`svm`", "sex, mean_fd"))
