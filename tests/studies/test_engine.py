@@ -124,8 +124,8 @@ def test_two_drivers_do_not_work_on_one_study(cohort, tmp_path, monkeypatch):
 
 
 def test_an_unknown_engine_is_refused(cohort, tmp_path):
-    with pytest.raises(BadInput, match="no engine 'slurm'"):
-        make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).run(engine="slurm")
+    with pytest.raises(BadInput, match="no engine 'dask'"):
+        make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).run(engine="dask")
 
 
 def test_the_watcher_is_told_totals_that_count_earlier_runs(cohort, whole):

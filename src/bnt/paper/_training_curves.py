@@ -60,7 +60,7 @@ def check_options(plan: Plan) -> None:
     if len(plan.seeds) > 1:
         wrong.append("more than one seed")
     if plan.engine != "local" or plan.address is not None:
-        wrong.append("an engine of a cluster and an address (they are trained on this machine)")
+        wrong.append(f"engine {plan.engine} and an address (they are trained on this machine)")
     if not wrong:
         return
     said = f"The training curves cannot take {', '.join(wrong)}"
