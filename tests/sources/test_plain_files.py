@@ -160,7 +160,8 @@ def test_matlab_numbers_and_texts_are_those_scipy_reads(tmp_path, dtype, compres
         "passed_over": {"field": 1.0},
     }
     savemat(tmp_path / "a.mat", held, do_compression=compressed)
-    read, oracle = read_variables((tmp_path / "a.mat").read_bytes()), loadmat(tmp_path / "a.mat")
+    file = tmp_path / "a.mat"
+    read, oracle = read_variables(file.read_bytes(), file), loadmat(file)
     for name in ("numbers", "small"):
         np.testing.assert_array_equal(read[name], oracle[name])
         assert read[name].dtype == oracle[name].dtype
