@@ -29,7 +29,7 @@ def explained(pair, cohort, network, tmp_path_factory):
 
 
 def test_explain_writes_tables_figures_and_a_summary(explained):
-    tables = {"attention_networks", "enrichment", "clusters", "difference", "edges", "edges_by_network"}
+    tables = {"attention_networks", "enrichment", "clusters", "difference", "edges", "edges_by_network", "rois"}
     assert {f.stem for f in explained.glob("*.csv")} == tables
     drawn = {"attention", "attention_networks", "enrichment", "clusters", "edges", "edges_by_network"}
     assert {f.stem for f in explained.glob("*.png")} == {f.stem for f in explained.glob("*.pdf")} == drawn

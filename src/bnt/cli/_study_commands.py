@@ -78,8 +78,10 @@ class Compare:
         words = expand_models(self.models, series=cohort.timeseries is not None)
         if len(words) > len(self.models):
             say(f"{len(words)} models: {', '.join(words)}.")
-        words = in_atlases(words, self.models, self.atlas, cohort)
         around = self.around.adjustments()
+        for word in words:
+            parse_variant(word, training.recipe, training.changes(), around)  # refuses words that mean nothing
+        words = in_atlases(words, self.models, self.atlas, cohort)
         variants = [parse_variant(word, training.recipe, training.changes(), around) for word in words]
         names = [v.name for v in variants]
         splits = make_splits(self.splitting, cohort, target.label)

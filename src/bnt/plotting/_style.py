@@ -65,8 +65,8 @@ def _names_as_text(figure: Figure) -> Figure:
 
     axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis)]
     powers = {text for axis in axes if axis.get_scale() == "log" for text in axis.findobj(Text)}
-    for text in set(figure.findobj(Text)) - powers:
-        text.set_parse_math(False)
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in powers)
     return figure
 
 
@@ -121,7 +121,8 @@ def figure_bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
 
     unset = {"png": ("Software",), "pdf": ("CreationDate", "Producer"), "svg": ("Date", "Creator")}
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE):
+    # Ticks of logarithmic axes are made when they are drawn; every name was made text before.
+    with mpl.rc_context({**STYLE, "text.parse_math": True}):
         metadata = dict.fromkeys(unset[kind])
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata, transparent=kind == "svg")
     return buffer.getvalue()

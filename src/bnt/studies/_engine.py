@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -111,6 +112,7 @@ def _start_server(threads: int) -> Any:
     context.set_forkserver_preload(list(PRELOADED))
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    multiprocessing.resource_tracker.ensure_running()  # here, because its start ends the block of signals below
     # The server and its workers inherit this: a Ctrl-C while they import is the driver's, too.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
