@@ -103,6 +103,8 @@ TABLES = {
 
 def fill(app: object, name: str, source: list[str]) -> None:
     """Put tables made from the code where a page names them."""
+    # Files of results/ are beside the documentation, not in it: name them where a page of the repository links to them.
+    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./(results/[^)]*)\)", r"\1 (`\2`)", source[0])
     for word, made in TABLES.items():
         if word in source[0]:
             source[0] = source[0].replace(word, made())
