@@ -334,7 +334,7 @@ def _table_of(found: Any, given: str) -> pd.DataFrame | None:
 def _from_templateflow(given: str, name: str, space: str) -> Atlas:
     """Fetch an atlas from TemplateFlow in the space of the scans."""
     try:
-        from templateflow import api  # type: ignore[import-untyped]
+        from templateflow import api
     except ImportError as error:
         raise BadInput(
             f"{given} needs TemplateFlow, which is not installed: pip install templateflow, or give the image.", "atlas"
