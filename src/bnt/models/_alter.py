@@ -91,8 +91,7 @@ class ALTER(BNT):
     -----
     - Compared with commit ad5c5a9 of github.com/yushuowiki/ALTER (its class BrainNetworkTransformer with
       ``pos_encoding: rrwp``) at its defaults, V = 200: for the same weights no logit differs by more than 1e-6.
-    - The features are those of the published code. The paper also describes a learned factor per step of the walk and
-      a map of the walk features before they join the profile, which the code does not have.
+    - The features are those of the published code.
     - The published code makes k - 2 matrix products per subject, in a loop over subjects;
       :func:`return_probabilities` makes about 2 sqrt(k) for a whole batch.
     - Walks start from the connectome that the model reads, mixed with another one where the recipe does mixup, as
