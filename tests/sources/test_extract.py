@@ -6,6 +6,12 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+
+from bnt.errors import BadInput
+from bnt.sources import _extract
+from bnt.sources._atlas import find_atlas
+from bnt.sources._extract import Denoising, Extraction, Images, extract, find_images
+from bnt.sources._names import list_files
 from fmriprep_files import (
     NAMES,
     NUMBERS,
@@ -18,12 +24,6 @@ from fmriprep_files import (
     write_run,
     write_tree,
 )
-
-from bnt.errors import BadInput
-from bnt.sources import _extract
-from bnt.sources._atlas import find_atlas
-from bnt.sources._extract import Denoising, Extraction, Images, extract, find_images
-from bnt.sources._names import list_files
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
