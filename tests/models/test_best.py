@@ -129,7 +129,7 @@ def test_families_of_the_table_of_people_stay_together_in_the_folds(inputs: Inpu
         return folds(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(_best, "folds", watched)
-    people = pd.DataFrame({"group": np.arange(60) // 3})
+    people = pd.DataFrame({"family": np.arange(60) // 3, "group": Y})  # a BIDS table calls the diagnosis "group"
     create_model("best", V, 2).fit(replace(inputs, series=None, people=people), Y)
     np.testing.assert_array_equal(given[0], (np.arange(60) // 3).astype(str))
 

@@ -94,9 +94,8 @@ class AtlasEnsemble(Decides):
         return self._member(n_rois_of(inputs.edges.shape[1])).fit(inputs, target, weight)
 
     def _folds(self, inputs: Inputs, target: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return (fitted on, held out) rows; people of one group are on one side."""
-        people = inputs.people
-        groups = None if people is None or "family" not in people else people["family"].to_numpy(dtype=str)
+        """Return (fitted on, held out) rows; people of one family are on one side."""
+        groups = inputs.families
         if groups is None or len(set(groups.tolist())) == len(groups):
             return list(folds(target, self.n_classes))
         from sklearn.model_selection import GroupKFold, StratifiedGroupKFold

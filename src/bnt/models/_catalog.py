@@ -342,6 +342,7 @@ CATALOG: tuple[Entry, ...] = (
         "What to take first: linear models on several views, averaged with weights of held-out folds",
         "",
         family="classical",
+        revision=2,
     ),
     Entry(
         "cpm",

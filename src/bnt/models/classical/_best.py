@@ -51,7 +51,7 @@ class Best(Decides):
 
     and are then divided by their sum: with few subjects they are the prior p, with thousands they are stacked. The
     prior gives ``multi-kernel`` one half and the others equal weights. The folds are stratified by site and class and
-    keep people of a group together. Probabilities come from the same held-out decisions.
+    keep people of a family together. Probabilities come from the same held-out decisions.
 
     A subject of a site that training has not seen has the mean of all training subjects subtracted
     (``new_sites="global"``), so that no prediction depends on who else is predicted. ``new_sites="centred"`` subtracts
@@ -120,15 +120,7 @@ class Best(Decides):
             A subject of weight 2 counts as two.
         """
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
-        groups = None if inputs.people is None or "group" not in inputs.people else inputs.people["group"]
-        parts = list(
-            folds(
-                target,
-                self.n_classes,
-                sites=inputs.sites,
-                groups=None if groups is None else groups.astype(str).to_numpy(),
-            )
-        )
+        parts = list(folds(target, self.n_classes, sites=inputs.sites, groups=inputs.families))
         self.make(inputs.series is not None)
         held_out: dict[str, np.ndarray] = {}
         for name, view in self.views.items():  # one view at a time: its features and products are large

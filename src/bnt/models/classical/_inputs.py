@@ -36,7 +36,7 @@ class Inputs:
     series : Series or None
         Time series of the same subjects.
     people : DataFrame or None
-        Their rows of ``participants.tsv``; read only by models that regress confounds out.
+        Their rows of ``participants.tsv``: confounds, and who is of one family.
     atlas : str
     others : mapping
         The same subjects in the other atlases of the cohort, by name; empty unless a model asks for them.
@@ -85,6 +85,13 @@ class Inputs:
             atlas=chosen.atlas,
             others={name: cls.of(chosen.with_atlas(name)) for name in others},
         )
+
+    @property
+    def families(self) -> np.ndarray | None:
+        """Family of each subject, who stay together in inner folds; None where the table has none."""
+        if self.people is None or "family" not in self.people:
+            return None
+        return self.people["family"].astype(str).to_numpy()
 
     def by_atlas(self) -> dict[str, Inputs]:
         """Return the inputs of each atlas, the cohort's own first."""
