@@ -78,7 +78,9 @@ def test_the_study_page_says_who_was_in_it_and_what_to_doubt(pages: dict[str, Pa
     assert "1 ASD" in text  # the class with the name that cohort.json gives it
     assert "no subject, family or scan on two sides" in text
     assert 'http-equiv="refresh"' not in text
-    assert "p (permutation, Holm)" in text  # the tables of bnt compare are shown, not made again without its tests
+    assert "Against chance (labels permuted within sites, 50 draws" in text  # the tables of bnt compare are shown
+    assert text.count("p (") == text.count("p (corrected t-test, Holm)")  # one p-value in the table, named
+    assert "--permutations 50" in text
     counts = pd.read_csv(StringIO(downloads(text)["cohort.csv"])).set_index("site")
     assert counts.loc["all sites", ["0 control", "1 ASD", "total"]].tolist() == [45, 45, 90]
 

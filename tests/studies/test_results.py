@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from bnt.studies import _results as results
-from bnt.studies._results import comparison_table, markdown_table, notes, overlap, summary_table
+from bnt.studies._results import comparison_table, overlap, summary_table
 from bnt.studies._statistics import paired_test
+from bnt.studies._summary import markdown_table, notes
 
 
 def runs_of(scores: dict[str, list[float]], metric: str = "auroc", **columns: object) -> pd.DataFrame:

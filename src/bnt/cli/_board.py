@@ -112,8 +112,8 @@ class Board:
         lines = [head]
         for job in running:
             line = last_line(job)
-            note = ""
-            if line:
+            note = f"draw {line['draw']} of {job.draws}" if "draw" in line else ""
+            if line and not note:
                 score = line.get("val_score")
                 note = f"epoch {line['epoch']}, loss {line['loss']:.4f}"
                 note += f", validation {score:.4f}" if score is not None else ""

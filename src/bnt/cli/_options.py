@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import tyro
 
@@ -185,13 +186,18 @@ def study_settings(target: Target, splitting: Splitting, machine: Machine) -> di
     }
 
 
-def carry_out(study: Study | Tuning, machine: Machine) -> dict[str, str]:
-    """Run what is not done yet, with a board that shows it; return why runs failed."""
+def carry_out(study: Study | Tuning, machine: Machine, refitted: Sequence[str] = (), draws: int = 0) -> dict[str, str]:
+    """Run what is not done yet, with a board that shows it; return why runs failed.
+
+    With ``refitted``, in place of its runs a study's models are fitted anew with permuted labels, ``draws`` times.
+    """
     from bnt.cli._board import Board
+    from bnt.studies._chance import run_permuted
 
     with Board() as board:
-        where: dict[str, Any] = {"engine": machine.engine, "address": machine.address}
-        return study.run(n_processes=machine.processes(), slurm=machine.slurm_settings(), watch=board, **where)
+        where: dict[str, Any] = {"engine": machine.engine, "address": machine.address, "watch": board}
+        where |= {"n_processes": machine.processes(), "slurm": machine.slurm_settings()}
+        return run_permuted(cast("Study", study), refitted, draws, **where) if refitted else study.run(**where)
 
 
 def print_failures(failures: dict[str, str]) -> int:

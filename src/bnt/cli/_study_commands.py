@@ -60,6 +60,9 @@ class Compare:
     """The model that the others are compared with, as --models names it."""
     permutations: int = 0
     """Draws of the permutation tests (of each difference, and of each model against chance); 0 leaves them out."""
+    refit_permuted: tuple[str, ...] = ()
+    """Models that the test against chance fits anew with the permuted labels of every draw, on every split: names as in
+    --models, classical or all. Of the others the predictions stay as they are."""
     machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
 
     def run(self) -> int:
@@ -70,7 +73,8 @@ class Compare:
         from bnt.models import expand_models
         from bnt.studies import Study, run_table
         from bnt.studies._around import covariate_sets, covariate_table, write_covariates
-        from bnt.studies._results import write_tables
+        from bnt.studies._chance import refitted_names
+        from bnt.studies._summary import write_tables
         from bnt.studies._wording import duration
 
         cohort = load_cohort(self.cohort)
@@ -87,7 +91,8 @@ class Compare:
         splits = make_splits(self.splitting, cohort, target.label)
         settings = study_settings(target, self.splitting, machine)
         study = Study(self.out, cohort, target.label, variants, splits, seeds=self.seeds, **settings)
-        check_permutations(self.permutations, cohort.labels(target.label), target.label, target.task)
+        refitted = refitted_names(self.refit_permuted, variants)
+        check_permutations(self.permutations, refitted, cohort.labels(target.label), target.label, target.task)
         reference = check_reference(self, names)
         for sentence in study.cautions:
             say(sentence)
@@ -100,6 +105,9 @@ class Compare:
         else:
             say(f"All {len(study.jobs())} runs are done already.")
         failures = carry_out(study, machine)
+        if refitted and not failures:
+            say(f"{self.permutations} draws of permuted labels: fitting {', '.join(refitted)} anew on every split.")
+            failures = carry_out(study, machine, refitted, self.permutations)
         finished = run_table(self.out)
         done = [] if finished.empty else finished["variant"].unique().tolist()
         if done:
@@ -108,15 +116,11 @@ class Compare:
                 sets = covariate_sets(cohort, target.label, self.around.confounds)
                 alone = covariate_table(cohort, target.label, splits, sets, target.task, target.positive)
                 write_covariates(self.out, alone)
-            _, summary, comparisons = write_tables(self.out, chosen, self.permutations)
+            _, summary, comparisons = write_tables(self.out, chosen, self.permutations, refitted)
             print((self.out / "summary.md").read_text())
             if "auroc" in summary:
-                print("Scores and differences are in per cent; the CSV files and the page have shares of 1.")
+                print("Scores and differences are in per cent; the CSV files have shares of 1.")
             print(explanation(chosen, finished["split"].nunique(), comparisons, self.permutations))
-            if "p_chance" in summary:
-                chance = summary.dropna(subset="p_chance")
-                shown = ", ".join(f"{v} p = {p:.4f}" for v, p in zip(chance["variant"], chance["p_chance"]))
-                print(f"Against chance (labels permuted within sites): {shown}")
             print(f"Tables: {self.out}/runs.csv, summary.csv, comparisons.csv.  Page: bnt report {self.out}")
         return print_failures(failures)
 
@@ -162,19 +166,24 @@ def check_reference(options: Compare, names: list[str]) -> str:
     return options.reference or names[0]
 
 
-def check_permutations(n: int, y: np.ndarray, label: str, task: str) -> None:
-    """Refuse permutation tests that cannot be done: they are of AUROCs of two classes."""
+def check_permutations(n: int, refitted: list[str], y: np.ndarray, label: str, task: str) -> None:
+    """Refuse permutation tests that cannot be done: without fitting anew they are of AUROCs of two classes."""
     from bnt.errors import BadInput
     from bnt.training._task import task_for
 
     if n < 0:
         raise BadInput(f"--permutations is {n}: give 0 for none, or for example 10000.")
-    if not n:
+    if refitted and not n:
+        raise BadInput("--refit-permuted needs a number of draws: add, for example, --permutations 200.")
+    if not n or refitted:
         return
     found = task_for(y, task)
     if found.n_outputs != 2:
         what = "is a score" if found.kind == "regression" else f"has {found.n_outputs} classes"
-        raise BadInput(f"--permutations is {n} and label {label!r} {what}: the tests are of two classes, leave it out.")
+        raise BadInput(
+            f"--permutations is {n} and label {label!r} {what}: with predictions as they are the tests are "
+            "of two classes; name models that --refit-permuted fits anew (for example all), or leave it out."
+        )
 
 
 def explanation(reference: str, n_splits: int, comparisons: pd.DataFrame, permutations: int) -> str:

@@ -20,8 +20,9 @@ from bnt.paper._plan import Plan, prepare
 from bnt.paper._printed import show
 from bnt.splits import Split
 from bnt.studies._job import BEYOND_STEPS, Variant, epochs_in_words, most_epochs, most_steps, step_seconds
-from bnt.studies._results import read_study, run_table, write_tables
+from bnt.studies._results import read_study, run_table
 from bnt.studies._study import Study
+from bnt.studies._summary import write_tables
 from bnt.studies._wording import duration
 
 
@@ -32,7 +33,7 @@ class GridResult:
     Attributes
     ----------
     runs, summary : DataFrame
-        As :func:`bnt.studies._results.write_tables` returns them; empty where nothing finished.
+        As :func:`bnt.studies._summary.write_tables` returns them; empty where nothing finished.
     missing : dict
         Why a variant has no result: it was skipped, or all its runs failed.
     failed : dict

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from bnt.models._registry import in_catalog
 from bnt.splits import Split, read_splits
@@ -121,17 +124,31 @@ def model_words(variants: list[dict[str, Any]]) -> tuple[list[str], dict[str, An
     return words, shared
 
 
-def typed_permutations(commands: list[str]) -> str:
-    """Return the number after the last ``--permutations`` that was typed; empty where there is none."""
-    words = [
-        word for command in commands for word in shlex.split(command.replace("--permutations=", "--permutations "))
-    ]
-    found = [after for before, after in zip(words, words[1:]) if before == "--permutations"]
-    return found[-1] if found else ""
+def permutation_words(summary: pd.DataFrame, typed: list[str]) -> list[str]:
+    """Return the options of the permutation tests that tables have; the number of draws may be in what was typed only.
+
+    Parameters
+    ----------
+    summary : DataFrame
+    typed : list of str
+        The study's commands, in which tables of bnt 0.3 have their draws.
+    """
+    if "p_chance" not in summary:
+        return []
+    words = [word for command in typed for word in shlex.split(command.replace("--permutations=", "--permutations "))]
+    draws = [after for before, after in zip(words, words[1:]) if before == "--permutations"]
+    if "chance_draws" in summary:
+        draws.append(str(int(summary["chance_draws"].iloc[0])))
+    again = summary.loc[summary["chance_test"] == "refit", "variant"].tolist() if "chance_test" in summary else []
+    refitted = ["--refit-permuted", *again] if again else []
+    return ["--permutations", draws[-1], *refitted] if draws else []
 
 
 def compare_command(
-    study: dict[str, Any], config: RunConfig | None = None, reference: str | None = None, permutations: str = ""
+    study: dict[str, Any],
+    config: RunConfig | None = None,
+    reference: str | None = None,
+    permutations: Sequence[str] = (),
 ) -> str:
     """Return the command that repeats a study.
 
@@ -143,8 +160,8 @@ def compare_command(
         Of any of its runs: says the task, the threads and the device.
     reference : str, optional
         The variant that the others were compared with.
-    permutations : str
-        Draws of the permutation tests; empty where there were none.
+    permutations : sequence of str
+        The options of the permutation tests; empty where there were none.
     """
     models, shared = model_words(study["variants"])
     words = ["bnt", "compare", study["cohort"], "--models", *models, "--label", study["label"]]
@@ -166,9 +183,7 @@ def compare_command(
     found = [v["name"] for v in study["variants"]]
     if reference in found and found.index(str(reference)):
         words += ["--reference", models[found.index(str(reference))]]
-    if permutations:
-        words += ["--permutations", permutations]
-    return joined([*words, "--out", "STUDY"])
+    return joined([*words, *permutations, "--out", "STUDY"])
 
 
 def split_table(folders: dict[str, Path]) -> str:

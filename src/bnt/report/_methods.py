@@ -16,10 +16,10 @@ from bnt.cohort._files import without_folders
 from bnt.cohort._inspect import people_of
 from bnt.models._catalog import CATALOG, Entry
 from bnt.plotting._charts import shown_name
-from bnt.report._commands import typed_permutations
 from bnt.report._evidence import CohortFacts
 from bnt.report._references import key
 from bnt.splits._table import is_table
+from bnt.studies._chance import chance_words
 from bnt.studies._results import score_name
 from bnt.studies._wording import counted, percent
 from bnt.training._adjustments import Adjustments, names_of
@@ -280,12 +280,11 @@ def statistics(
         others.append("a plain paired t-test")
     if "p_delong" in comparisons:
         others.append("DeLong's test on each person's averaged predictions {{DeLong 1988}}")
-    draws = typed_permutations(study.get("commands", []))
     if "p_permutation" in comparisons:
-        drawn = f" ({int(draws):,} draws)" if draws.isdigit() else ""
+        drawn = f" ({int(summary['chance_draws'].iloc[0]):,} draws)" if "chance_draws" in summary else ""
         others.append(f"a paired permutation test{drawn} {{{{Phipson 2010}}}}")
     if len(comparisons) and "p_chance" in summary:
-        others.append("a test of each model against chance, with labels permuted within sites")
+        others.append(f"a test of each model against chance ({chance_words(summary)})")
     if others:
         text += f" The file results.csv also has {listed(others)}; these are secondary."
     return text

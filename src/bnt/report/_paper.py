@@ -21,7 +21,9 @@ from bnt.report._references import bibtex
 from bnt.report._render import Chart, shareable
 from bnt.report._study_page import mean_sd, planned_runs, stored_tables, study_leak, study_page
 from bnt.splits import read_splits
-from bnt.studies._results import NOTHING, notes, read_study, run_table, score_name
+from bnt.studies._chance import chance_words
+from bnt.studies._results import read_study, run_table, score_name
+from bnt.studies._summary import NOTHING, notes, primary_p
 from bnt.studies._wording import counted, p_value
 
 ONE_COLUMN, TWO_COLUMNS = 85 / 25.4, 180 / 25.4  # inches of a journal's columns
@@ -115,18 +117,17 @@ def scanned(folder: Path, planned: list[tuple[str, str, str]], cohort: evidence.
 
 def primary_test(summary: pd.DataFrame, comparisons: pd.DataFrame) -> tuple[str, str]:
     """Return the column of the one primary p-value, and a sentence about it; empty where there is none."""
-    if len(comparisons) and np.isfinite(comparisons["p_corrected_holm"].astype(float)).any():
+    primary = primary_p(summary, comparisons)
+    if primary.column == "p_corrected_holm":
         reference = without_folders(str(comparisons["reference"].iloc[0]))
         return "p_corrected_holm", (
             f"The primary p-value is of the paired difference from `{reference}` over splits: a corrected resampled "
             "t-test {{Nadeau 2003}}, two-sided, after Holm's correction for "
             f"{counted(len(comparisons), 'comparison')} {{{{Holm 1979}}}}."
         )
-    if not len(comparisons) and "p_chance" in summary and np.isfinite(summary["p_chance"].astype(float)).any():
-        return "p_chance", (
-            "The primary p-value is against chance: labels permuted within sites, predictions as they are "
-            "{{Phipson 2010}}."
-        )
+    if primary.column == "p_chance":
+        how = chance_words(summary)
+        return "p_chance", f"The primary p-value is against chance, (b + 1) / (m + 1): {how} {{{{Phipson 2010}}}}."
     return "", ""
 
 

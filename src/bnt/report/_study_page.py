@@ -17,16 +17,15 @@ from bnt.report._render import Chart, shareable
 from bnt.studies._around import read_covariates
 from bnt.studies._results import (
     comparison_table,
-    notes,
     per_split,
     pooled_predictions,
     read_study,
-    read_tables,
     run_table,
     score_name,
     summary_table,
 )
 from bnt.studies._study import folder_name
+from bnt.studies._summary import chance_note, notes, primary_p, read_tables
 from bnt.studies._wording import counted, p_value
 from bnt.training._config import RunConfig, read_config
 
@@ -37,10 +36,7 @@ COMPARISON_COLUMNS = {
     "difference": "difference",
     "low": "95 % from",
     "high": "to",
-    "p_corrected_holm": "p (corrected, Holm)",
-    "p_permutation_holm": "p (permutation, Holm)",
-    "p_delong_holm": "p (DeLong, Holm)",
-    "p_plain": "p (plain t-test)",
+    "p_corrected_holm": "p (corrected t-test, Holm)",  # the primary one; the file has the others
 }
 
 
@@ -101,7 +97,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
         "cost": None,
         "training": progress(folder, planned, runs),
     }
-    comparisons = pd.DataFrame()
+    summary = comparisons = pd.DataFrame()
     if not runs.empty:
         metric = score_name(runs)
         summary, comparisons = stored_tables(folder, runs)
@@ -120,7 +116,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
             "subjects": subjects(folder, runs, summary),
             "cost": cost(summary, metric),
         }
-    page |= reproducibility(folder, study, planned, comparisons, with_ids)
+    page |= reproducibility(folder, study, planned, summary, comparisons, with_ids)
     if with_ids:
         return page
     ids = [] if cohort.participants is None else cohort.participants["participant_id"].tolist()
@@ -208,7 +204,7 @@ def scores(
     by_site: bool = False,
 ) -> dict[str, Any]:
     """Return scores over splits, and paired differences where there is more than one model."""
-    shown = shown_name(metric)
+    shown, primary = shown_name(metric), primary_p(summary, comparisons)
     within = ["auroc_within_site"] if by_site else []
     every = ("auroc", *within, "accuracy", "sensitivity", "specificity", "brier", "r", "mse")
     columns = [c for c in every if c in summary]
@@ -216,14 +212,14 @@ def scores(
     compact = pd.DataFrame({"model": [row["variant"] for row in rows]})
     for column in columns:
         compact[shown_name(column)] = [mean_sd(row, column) if column in row else "" for row in rows]
-    if "p_chance" in summary:
-        compact["p against chance"] = [p_value(row["p_chance"]) if "p_chance" in row else "" for row in rows]
+        if column == metric and primary.column == "p_chance":  # beside the score, where it is seen
+            compact[primary.heading] = [p_value(row["p_chance"]) if "p_chance" in row else "" for row in rows]
     by_split = per_split(runs, metric)
     found: dict[str, Any] = {
         "summary": compact,
         "summary_full": pd.concat([summary, alone], ignore_index=True),
         "alone": len(alone),
-        "notes": notes(runs, comparisons),
+        "notes": [*notes(runs, comparisons), *chance_note(summary, primary)],
         "paired": Chart(charts.paired_plot(by_split, shown), by_split.reset_index()),
         "comparisons": None,
     }
@@ -324,7 +320,12 @@ def progress(folder: Path, planned: Planned, runs: pd.DataFrame) -> dict[str, An
 
 
 def reproducibility(
-    folder: Path, study: dict[str, Any], planned: Planned, comparisons: pd.DataFrame, with_ids: bool
+    folder: Path,
+    study: dict[str, Any],
+    planned: Planned,
+    summary: pd.DataFrame,
+    comparisons: pd.DataFrame,
+    with_ids: bool,
 ) -> dict[str, Any]:
     """Return how to repeat the study."""
     config: RunConfig | None = None
@@ -337,7 +338,7 @@ def reproducibility(
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
     typed = study.get("commands", [])
     compared = all(command.startswith("bnt compare ") for command in typed)
-    permutations = commands.typed_permutations(typed) if "p_permutation" in comparisons else ""
+    permutations = commands.permutation_words(summary, typed)
     return {
         "command": commands.compare_command(study, config, reference, permutations) if compared else "",
         "typed": "\n".join(typed),

@@ -262,7 +262,10 @@ def _remote(text: str) -> str:
 
 
 def last_line(job: Job) -> dict[str, Any]:
-    """Return the newest line of a running job's metrics, for whoever watches."""
+    """Return the newest line of a running job's metrics, or the number of its draws, for whoever watches."""
+    if job.draws:
+        file = Path(job.folder) / "draws.csv"
+        return {"draw": len(file.read_text().splitlines()) - 1} if file.is_file() else {}
     file = Path(job.folder) / "metrics.jsonl"
     try:
         lines = file.read_text().splitlines()

@@ -69,6 +69,8 @@ class Job:
     seed, threads, device
     data_sha256 : str
         Of the study's data: a cohort that was written again meanwhile is refused.
+    draws : int
+        Where it is not 0, the model is fitted this many times with permuted labels, and only the scores are kept.
     """
 
     cohort: str
@@ -82,6 +84,7 @@ class Job:
     threads: int = 1
     device: str = "cpu"
     data_sha256: str = ""
+    draws: int = 0
 
     @property
     def name(self) -> str:
@@ -124,7 +127,7 @@ def configure(job: Job, cohort: Cohort) -> RunConfig:
 
 
 def run_job(job: Job) -> dict[str, Any]:
-    """Carry a job out, or resume it; return the run's report.
+    """Carry a job out, or resume it; return the run's report (nothing of draws with permuted labels).
 
     The libraries' threads are limited to the job's own, so that the numbers do not depend on which
     process of which machine carries it out.
@@ -133,6 +136,7 @@ def run_job(job: Job) -> dict[str, Any]:
 
     from bnt.cohort import load_cohort
     from bnt.cohort._files import held
+    from bnt.studies._chance import run_draws
     from bnt.training._config import data_digest
     from bnt.training._run import train_run
 
@@ -140,6 +144,9 @@ def run_job(job: Job) -> dict[str, Any]:
         cohort = load_cohort(job.cohort)
         if job.data_sha256 not in ("", data_digest(cohort, job.label)):
             raise BadInput(f"{job.cohort} has changed since the study was started: restore it, and repeat the command.")
+        if job.draws:
+            run_draws(job, cohort)
+            return {}
         return train_run(cohort, job.split, configure(job, cohort), job.folder, resume=True).report
 
 

@@ -26,8 +26,9 @@ from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
 from bnt.studies._job import REPEAT, Job, Variant, configure
 from bnt.studies._merge import merged, read_old
-from bnt.studies._results import read_report, run_table, write_tables
+from bnt.studies._results import read_report, run_table
 from bnt.studies._study import Study
+from bnt.studies._summary import write_tables
 
 
 def inner_split(cohort: Cohort, label: str, split: Split, seed: int = 0) -> Split:

@@ -1,0 +1,211 @@
+"""Whether a model beats chance: labels are permuted within sites, a person's scans together.
+
+Predictions can stay as they are, which tests the predictions; or the model is fitted anew with the permuted labels on
+every split, which tests all that was done to make them. The second needs ``draws`` more fits of every run: each run has
+a file ``permuted/<run>/draws.csv``, one line per draw, so that an interrupted test resumes where it was.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bnt.cohort import Cohort
+from bnt.cohort._files import held, write_atomic
+from bnt.cohort._inspect import people_of
+from bnt.errors import BadInput
+from bnt.explain._stability import shuffled_within
+from bnt.models import find_entry
+from bnt.splits import Split
+from bnt.studies._job import Job, Variant, configure
+from bnt.studies._results import per_split, pooled_predictions, positives, score_name
+from bnt.studies._statistics import permutation_test
+from bnt.training._config import RunConfig
+from bnt.training._task import Task, task_for
+
+if TYPE_CHECKING:
+    from bnt.studies._engine import Failures, Watcher
+    from bnt.studies._study import Study
+
+FOLDER, FILE = "permuted", "draws.csv"
+COLUMNS = ["draw", "score", "config"]
+SEED = 19_790_101  # of all draws: every model and every split sees the same permuted labels
+
+
+def permuted_labels(cohort: Cohort, label: str, draw: int) -> np.ndarray:
+    """Return the labels of a draw: those of people are permuted within their sites; scans follow their person."""
+    y = cohort.labels(label)
+    people, first, whose = np.unique(people_of(cohort.participants).astype(str), return_index=True, return_inverse=True)
+    own = y[first]
+    changing = np.flatnonzero(own[whose] != y)
+    if changing.size:
+        raise BadInput(
+            f"{label!r} differs between scans of {people[whose[changing[0]]]}, so that labels of people cannot be "
+            "permuted: leave --refit-permuted out, or select one scan per person.",
+            "refit_permuted",
+        )
+    return shuffled_within(own, cohort.sites[first].astype(str), np.random.default_rng([SEED, draw]))[whose]
+
+
+def permuted_score(cohort: Cohort, config: RunConfig, split: Split, draw: int) -> float:
+    """Fit a run's model with permuted labels and return its test AUROC, or r; NaN where a part lacks a class."""
+    from bnt.training._learner import make_learner
+    from bnt.training._run import prediction_table
+    from bnt.training._trained import of_people
+
+    y, task = permuted_labels(cohort, config.label, draw), config.task
+    train, val, test = split.rows(cohort)
+    if task.kind == "regression":
+        task = task_for(y, task.kind, train)  # mean and SD are of the training part
+    elif _lacks_a_class(config, task, y, train, val):
+        return float("nan")
+    learner = make_learner(replace(config, task=task))
+    learner.fit(cohort, y, train, val)
+    people = people_of(cohort.participants)
+    table = of_people(prediction_table(task, cohort, y, val[:0], test, learner.predict(cohort, test), people))
+    truth = table["label"].to_numpy()
+    if task.kind == "regression":
+        predicted = table["predicted"].to_numpy()
+        return float(np.corrcoef(truth, predicted)[0, 1]) if np.ptp(predicted) and np.ptp(truth) else float("nan")
+    return task.score(truth, table[[f"p_{name}" for name in task.classes]].to_numpy())
+
+
+def _lacks_a_class(config: RunConfig, task: Task, y: np.ndarray, train: np.ndarray, val: np.ndarray) -> bool:
+    selects = find_entry(config.model).trains_in_epochs and config.recipe.select != "last"
+    return any(len(np.unique(task.encode(y[part]))) < task.n_outputs for part in ([train, val] if selects else [train]))
+
+
+def read_draws(folder: Path, config: str) -> list[float]:
+    """Return the scores of draws 0, 1, 2, ... that a run has; a line that was cut off, or of another run, ends them."""
+    found: list[float] = []
+    file = folder / FILE
+    if file.is_file():
+        for row in csv.reader(file.read_text(errors="replace").splitlines()[1:]):
+            try:
+                number, score = int(row[0]), float(row[1])
+            except (ValueError, IndexError):
+                break
+            if number != len(found) or row[2:] != [config]:
+                break
+            found.append(score)
+    return found
+
+
+def run_draws(job: Job, cohort: Cohort) -> None:
+    """Fit a run's model anew until its file has all draws, one line after each."""
+    import torch
+
+    config, folder = configure(job, cohort), Path(job.folder)
+    torch.set_num_threads(job.threads)
+    digest = config.digest()
+    folder.mkdir(parents=True, exist_ok=True)
+    done = read_draws(folder, digest)
+    lines = [",".join(COLUMNS), *(f"{k},{score!r},{digest}" for k, score in enumerate(done))]
+    write_atomic(folder / FILE, "\n".join(lines) + "\n")
+    with open(folder / FILE, "a") as handle:
+        for draw in range(len(done), job.draws):
+            handle.write(f"{draw},{permuted_score(cohort, config, job.split, draw)!r},{digest}\n")
+            handle.flush()
+
+
+def refitted_names(asked: Sequence[str], variants: Sequence[Variant]) -> list[str]:
+    """Return the variants that ``--refit-permuted`` asks for: by name, ``classical`` (no epochs) or ``all``."""
+    known = [v.name for v in variants]
+    groups = {"all": known, "classical": [v.name for v in variants if not find_entry(v.model).trains_in_epochs]}
+    unknown = next((word for word in asked if word not in groups and word not in known), None)
+    if unknown is not None:
+        raise BadInput(f"--refit-permuted {unknown!r} is none of all, classical and {', '.join(known)}.")
+    chosen = {name for word in asked for name in groups.get(word, [word])}
+    if asked and not chosen:
+        raise BadInput(f"--refit-permuted {' '.join(asked)}: no model of {', '.join(known)} is classical; name some.")
+    return [name for name in known if name in chosen]
+
+
+def run_permuted(
+    study: Study, names: Sequence[str], draws: int, *, watch: Watcher | None = None, **engine: Any
+) -> Failures:
+    """Fit these variants of a study anew with permuted labels, on all its splits and seeds; return the failures."""
+    from bnt.studies._engine import run_jobs
+
+    permuted_labels(study.cohort, study.label, 0)  # refuses what cannot be permuted
+    runs = study.folder.resolve() / FOLDER
+    jobs = [
+        replace(job, folder=str(runs / job.name), draws=draws) for job in study.jobs() if job.variant.name in set(names)
+    ]
+    with held(study.folder / ".lock", wait=5.0):
+        waiting = [job for job in jobs if len(_draws_of(study, job)) < draws]
+        return run_jobs(waiting, watch=watch, **engine)
+
+
+def _draws_of(study: Study, job: Job) -> list[float]:
+    return read_draws(Path(job.folder), configure(job, study.cohort_of(job.variant)).digest())
+
+
+def refit_p(folder: Path, runs: pd.DataFrame, variant: str, draws: int) -> float:
+    """Return (b + 1) / (m + 1): of m draws, b have a mean score over splits as high as the observed one.
+
+    A draw that no split has a score of counts among b. NaN where a run has not all draws.
+    """
+    from bnt.training._config import read_config
+
+    mine = runs[runs["variant"] == variant]
+    metric = score_name(runs)
+    null = []
+    for name in mine["run"]:
+        digest = read_config(folder / "runs" / name).digest()
+        found = read_draws(folder / FOLDER / name, digest)[:draws]
+        if len(found) < draws:
+            return float("nan")
+        null.append(found)
+    by_split = pd.DataFrame(np.array(null)).groupby(mine["split"].to_numpy(), sort=False).mean()
+    scores = by_split.mean().to_numpy()  # over the splits that have one, as the observed mean
+    observed = float(per_split(mine, metric)[variant].mean())
+    beaten = int((~(scores < observed - 1e-12)).sum())
+    return (beaten + 1) / (draws + 1)
+
+
+def predictions_p(folder: Path, runs: pd.DataFrame, variant: str, draws: int) -> float:
+    """Return the p-value with predictions as they are, of two classes; NaN for others."""
+    pooled = pooled_predictions(folder, runs, variant)
+    binary = positives(pooled)
+    if binary is None:
+        return float("nan")
+    column, positive = binary
+    return permutation_test(
+        positive, pooled[column].to_numpy(), draws, strata=pooled["site"].fillna("").astype(str).to_numpy()
+    )
+
+
+def chance_table(
+    folder: Path, runs: pd.DataFrame, variants: Sequence[str], draws: int, refitted: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return p against chance of each variant, how it was found (``refit`` or ``predictions``), and the draws."""
+    tests = ["refit" if name in refitted else "predictions" for name in variants]
+    found = [
+        (refit_p if test == "refit" else predictions_p)(folder, runs, name, draws)
+        for name, test in zip(variants, tests)
+    ]
+    return pd.DataFrame({"p_chance": found, "chance_test": tests, "chance_draws": draws})
+
+
+def chance_words(summary: pd.DataFrame) -> str:
+    """Return how p against chance was found, for the end of a sentence; empty where there is none."""
+    if "p_chance" not in summary:
+        return ""
+    table = summary.dropna(subset="p_chance")
+    tests = table["chance_test"] if "chance_test" in table else pd.Series("predictions", index=table.index)
+    draws = f", {int(table['chance_draws'].iloc[0]):,} draws" if "chance_draws" in table and len(table) else ""
+    again = table.loc[tests == "refit", "variant"].tolist()
+    if not again:
+        how = "predictions as they are"
+    elif len(again) == len(table):
+        how = "models fitted anew in each draw"
+    else:
+        how = f"{', '.join(again)} fitted anew in each draw, predictions of the others as they are"
+    return f"labels permuted within sites{draws}, {how}"
