@@ -312,8 +312,8 @@ def test_a_search_that_was_interrupted_is_not_mixed_with_another(make_tuning, mo
 def test_variants_keep_their_own_options_when_tuned(cohort, tmp_path):
     splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
     found = Tuning(tmp_path, cohort, "diagnosis", Variant("r", "ridge", {"shrinkage": 0.1}), splits)
-    trial = found._trial(found.inner.splits[0], 0, {"penalty": 10.0})
-    assert trial.job.variant.options == {"shrinkage": 0.1, "penalty": 10.0}
+    trial = found._trial(found.study.splits[0], 0, {"penalty": 10.0})
+    assert trial.jobs[0].variant.options == {"shrinkage": 0.1, "penalty": 10.0}
 
 
 def test_a_split_that_was_tested_keeps_its_setting_when_a_better_one_is_found(

@@ -83,7 +83,8 @@ class Splitting:
     """Who is trained on, selected on and tested on."""
 
     protocol: str = "site-stratified"
-    """Protocol of the splits: site-stratified, random, kfold, leave-one-site-out, released, or a table of splits."""
+    """Protocol of the splits: site-stratified, random, kfold, leave-one-site-out, released, or a table of splits;
+    nested (bnt tune): the folds of kfold, with inner folds that choose."""
     split_seed: int = 0
     """Seed of the splits (not for a table)."""
 
@@ -161,13 +162,22 @@ def say_task(cohort: Cohort, target: Target) -> None:
     say(task_sentence(cohort.labels(target.label), target.label, target.task))
 
 
-def make_splits(options: Splits, cohort: Cohort, label: str) -> list[Split]:
-    """Return the splits that the options ask for; say where they are fewer, or leave subjects out."""
+def make_splits(options: Splits, cohort: Cohort, label: str, *, inner: bool = False) -> list[Split]:
+    """Return the splits that the options ask for; say where they are fewer, or leave subjects out.
+
+    Nested cross-validation is refused where there are no ``inner`` folds.
+    """
     from bnt._progress import say
     from bnt.splits import named_splits
     from bnt.splits._protocols import split_notices
 
     asked: dict[str, Any] = {"n_splits": options.splits, "names": options.split_names}
+    if options.protocol == "nested" and not inner:
+        raise BadInput(
+            "--protocol nested chooses settings in inner folds, which bnt tune does; here nothing is chosen: give "
+            "--protocol kfold, whose folds are those of nested.",
+            "protocol",
+        )
     found = named_splits(cohort, label, options.protocol, seed=options.split_seed, **asked)
     for sentence in split_notices(cohort, options.protocol, found, **asked):
         say(sentence)

@@ -203,9 +203,9 @@ def explanation(reference: str, n_splits: int, comparisons: pd.DataFrame, permut
 class Tune:
     """Tune a model inside the training part: the paper's grid (appendix F), your own, or a free search with Optuna.
 
-    Settings are compared on validation subjects; the test part is scored once, with the chosen setting and with the
-    model as it is. After an interruption the same command resumes. STUDY holds trials.csv, chosen.csv and the study's
-    tables.
+    Settings are compared on validation subjects or, with --protocol nested, over inner folds; the test part is scored
+    once, with the chosen setting and with the model as it is. After an interruption the same command resumes. STUDY
+    holds trials.csv, chosen.csv and the study's tables.
     """
 
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
@@ -221,6 +221,8 @@ class Tune:
     n_clusters=4,10 recipe.lr=1e-3,1e-4."""
     trials: int = 20
     """Trials per split of a free search."""
+    inner_folds: int = 5
+    """Inner folds that choose, with --protocol nested; other protocols choose on the validation part."""
     splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits(splits=1)
     seed: int = 0
     """Seed of training and of the search."""
@@ -245,7 +247,7 @@ class Tune:
         changes = training.changes()
         if self.search == "grid" and not self.grid and changes["epochs"] is None:
             changes["epochs"] = GRID_EPOCHS.get(family_of(self.model.partition(":")[0]))
-        splits = make_splits(self.splitting, cohort, target.label)
+        splits = make_splits(self.splitting, cohort, target.label, inner=True)
         tuning = Tuning(
             self.out,
             cohort,
@@ -255,6 +257,7 @@ class Tune:
             search=self.search,
             grid=parse_grid(self.grid),
             n_trials=self.trials,
+            inner_folds=self.inner_folds,
             baseline=self.baseline,
             seed=self.seed,
             **study_settings(target, self.splitting, machine),
@@ -264,6 +267,7 @@ class Tune:
         for sentence in tuning.study.cautions:
             say(sentence)
         count = f"{len(splits)} split{'s' if len(splits) != 1 else ''}"
+        count += f", each scored on {tuning.n_folds} inner folds" if tuning.n_folds > 1 else ""
         say(f"{tuning.n_trials()} trials over {count} ({tuning.source}){how_long(tuning, self)}.")
         failures = carry_out(tuning, machine)
         trials = pd.read_csv(self.out / "trials.csv")
@@ -301,7 +305,7 @@ def how_long(tuning: Tuning, options: Tune) -> str:
         most_steps(base.recipe, len(split.train), len(split.validation))
         for split in (tuning.inner.splits[0], tuning.study.splits[0])
     )
-    steps = max(0, tuning.n_trials() - done) * inner + len(finals) * outer
+    steps = max(0, tuning.n_trials() * tuning.n_folds - done) * inner + len(finals) * outer
     if not steps:
         return ""
     try:

@@ -83,7 +83,7 @@ def _settings(options: Split) -> dict[str, Any]:
     if is_table(name):
         return {"n_splits": None}
     settings: dict[str, Any] = {"n_splits": None, "seed": options.seed, "train_fraction": options.train_fraction}
-    if name == "kfold":
+    if name in ("kfold", "nested"):
         settings |= {"n_folds": options.folds, "n_repeats": options.repeats}
     elif name != "leave-one-site-out":
         settings["n_splits"] = options.n_splits

@@ -31,6 +31,7 @@ PROTOCOLS = {
     "site-stratified": "repeated random splits, stratified by site and class",
     "random": "repeated random splits",
     "kfold": "repeated k-fold cross-validation, with the validation part taken from the training folds",
+    "nested": "nested cross-validation: outer folds were tested, and inner folds of the other subjects chose",
     "leave-one-site-out": "leave-one-site-out cross-validation",
     "released": "the splitter of the published code {{Kan 2022}}, whose training part never changes",
 }
@@ -255,7 +256,9 @@ def training(study: dict[str, Any], folder: Path, runs: pd.DataFrame) -> str:
         text.append(f"{listed(refitted)}: fitted to the training and validation parts together.")
     text += adjusted(study)
     if (folder / "chosen.csv").is_file():
-        text.append("Hyperparameters were chosen on the validation part of each split; every trial is in `trials.csv`.")
+        folds = study.get("inner_folds")
+        where = f"by the mean score over {folds} inner folds" if folds else "on the validation part"
+        text.append(f"Hyperparameters were chosen {where} of each split; every trial is in `trials.csv`.")
     else:
         text.append(
             "This study searched no hyperparameters; models that set a penalty themselves did so without the test part."

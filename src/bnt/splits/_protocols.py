@@ -23,6 +23,7 @@ PROTOCOLS: dict[str, type] = {
     "site-stratified": SiteStratifiedSplit,
     "random": RandomSplit,
     "kfold": RepeatedKFold,
+    "nested": RepeatedKFold,  # its outer folds; bnt tune makes the inner ones
     "leave-one-site-out": LeaveOneSiteOut,
     "released": ReleasedSplit,
 }
@@ -49,7 +50,7 @@ def protocol(name: str, **settings: Any) -> Splitter:
     Parameters
     ----------
     name : str
-        ``site-stratified``, ``random``, ``kfold``, ``leave-one-site-out``, ``released``, or the path
+        ``site-stratified``, ``random``, ``kfold``, ``nested``, ``leave-one-site-out``, ``released``, or the path
         of a table of splits (.csv or .tsv).
     **settings
         Fields of the protocol's dataclass.

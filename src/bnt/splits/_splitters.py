@@ -10,7 +10,7 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.splits._split import Rows
+from bnt.splits._split import Rows, Split
 from bnt.splits._strata import (
     allocate,
     brought_together,
@@ -191,6 +191,17 @@ class RepeatedKFold:
                 rng = np.random.default_rng([self.seed, repeat, fold])
                 train, val = _with_validation(self, cohort, np.flatnonzero(fold_of != fold), classes, units, rng)
                 yield train, val, test
+
+
+def inner_folds(cohort: Cohort, label: str, outer: Split, n_folds: int = 5) -> list[Split]:
+    """Return the inner folds of nested cross-validation: of the training and validation subjects of an outer split.
+
+    Each is scored once (as the test part of its split); the others are trained on, with a part held back to select an
+    epoch: a :class:`RepeatedKFold` of the cohort without the test subjects of the outer split, of whom nothing is read.
+    """
+    rest = cohort.select(np.sort(np.concatenate(outer.rows(cohort)[:2])))
+    folds = RepeatedKFold(n_folds=n_folds, seed=len(rest)).split(rest, label)
+    return [Split.of(rest, rows, f"{outer.name}-inner{k}", outer.protocol) for k, rows in enumerate(folds)]
 
 
 @dataclass(frozen=True)

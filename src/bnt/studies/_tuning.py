@@ -3,6 +3,9 @@
 For a split (train, validation, test) every trial is a run of its own: a part of ``train`` is held back to select the
 epoch, the rest is trained on, and the trial is scored on ``validation``. No trial sees ``test``. The setting with the
 best score is then trained on ``train``, selected on ``validation`` and tested, once.
+
+In nested cross-validation (protocol ``nested``) the splits are folds, and a trial is one run per inner fold of ``train``
+and ``validation`` together, each scored once; the mean over inner folds chooses.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.splits import Split
+from bnt.splits._splitters import inner_folds as folds_inside
 from bnt.splits._strata import classes_of, strata_of, thinned, units_of
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
@@ -56,12 +60,12 @@ def with_setting(base: Variant, setting: Setting, name: str) -> Variant:
 
 @dataclass
 class Trial:
-    """One setting on one split: how it went, and its score on the validation part."""
+    """One setting on one split: how it went, and its score on the validation part, or its mean over inner folds."""
 
     split: str
     number: int
     setting: Setting
-    job: Job
+    jobs: list[Job]
     status: str = "waiting"
     score: float = float("nan")
     reason: str = ""
@@ -93,6 +97,8 @@ class Tuning:
         A grid in place of the paper's: options, or fields of the recipe after ``recipe.``, and their values.
     n_trials : int
         Trials per split of a free search.
+    inner_folds : int
+        Folds that choose, on splits of the protocol ``nested``; on others the validation part does.
     baseline : bool
         Whether the model as it is, untuned, is tested beside the tuned one.
 
@@ -117,6 +123,7 @@ class Tuning:
         search: str = "grid",
         grid: dict[str, list[Any]] | None = None,
         n_trials: int = 20,
+        inner_folds: int = 5,
         baseline: bool = True,
         seed: int = 0,
         **settings: Any,
@@ -125,7 +132,13 @@ class Tuning:
         tuned = replace(base, name=f"{base.name}-tuned")
         variants = [tuned, replace(base, name=f"{base.name}-default")][: 2 if baseline else 1]
         self.study = Study(folder, cohort, label, variants, splits, seeds=(seed,), **settings)
-        inner = [inner_split(cohort, label, split) for split in splits]
+        self.inside = {
+            split.name: folds_inside(cohort, label, split, inner_folds)
+            if split.protocol == "nested"
+            else [inner_split(cohort, label, split)]
+            for split in splits
+        }
+        inner = [one for found in self.inside.values() for one in found]
         try:
             self.inner = Study(self.folder / "trials", cohort, label, [base], inner, seeds=(seed,), **settings)
         except BadInput as error:
@@ -142,6 +155,11 @@ class Tuning:
     def source(self) -> str:
         """Where the settings come from."""
         return next(iter(self.searches.values())).source
+
+    @property
+    def n_folds(self) -> int:
+        """How many runs a trial has: one, or one per inner fold."""
+        return max(len(found) for found in self.inside.values())
 
     def n_trials(self) -> int:
         """Return how many trials there will be, impossible ones included."""
@@ -200,12 +218,15 @@ class Tuning:
                         "folder.",
                         "out",
                     )
-        return merged(self.folder, self.study.description() | {"search": self.source})
+        more: dict[str, Any] = {"search": self.source}
+        return merged(
+            self.folder, self.study.description() | more | ({"inner_folds": self.n_folds} if self.n_folds > 1 else {})
+        )
 
     def _run_jobs(self, jobs: list[Job], watch: Watcher | None, engine: dict[str, Any]) -> Failures:
         """Run some of the search's runs; the watcher is told of all of them."""
-        total = self.n_trials() + len(self.study.jobs())
-        earlier = sum(trial.status != "waiting" for trial in self.trials)
+        total = self.n_trials() * self.n_folds + len(self.study.jobs())
+        earlier = sum(len(trial.jobs) for trial in self.trials if trial.status != "waiting")
 
         def watch_all(running: Sequence[Job], done: int, _: int, failures: Failures) -> None:
             if watch is not None:
@@ -224,21 +245,23 @@ class Tuning:
             lost = self.lost()
             asked = [
                 self._trial(split, number, setting)
-                for split in self.inner.splits
+                for split in self.study.splits
                 if split.name not in lost
                 for number, setting in self.searches[split.name].ask()
             ]
             if not asked:
                 return failures
-            jobs = {t.job.folder: t.job for t in asked if t.status == "waiting" and not self.inner.is_finished(t.job)}
+            wanted = [job for t in asked if t.status == "waiting" for job in t.jobs]
+            jobs = {job.folder: job for job in wanted if not self.inner.is_finished(job)}
             found = self._run_jobs(list(jobs.values()), watch, engine)
             failures |= found
             for trial in asked:
                 if trial.status == "waiting":
-                    trial.reason = found.get(trial.job.name, "")
+                    reasons = [found.get(job.name, "") for job in trial.jobs]
+                    trial.reason = max(reasons, key=lambda why: (status_of(why) == "lost", bool(why)))
                     trial.status = status_of(trial.reason)
                     if trial.status == "done":
-                        trial.score = score_of(read_report(Path(trial.job.folder)))
+                        trial.score = float(np.mean([score_of(read_report(Path(job.folder))) for job in trial.jobs]))
                 self.searches[trial.split].tell(trial.number, trial.score)
             self.trials += asked
             self._write_trials()
@@ -249,10 +272,11 @@ class Tuning:
 
     def _trial(self, split: Split, number: int, setting: Setting) -> Trial:
         """Return one trial, waiting; or impossible, where the model cannot be made with its setting."""
-        job = self.inner.job(with_setting(self.base, setting, setting_name(setting)), split, self.seed)
-        trial = Trial(split.name, number, setting, job)
+        variant = with_setting(self.base, setting, setting_name(setting))
+        jobs = [self.inner.job(variant, one, self.seed) for one in self.inside[split.name]]
+        trial = Trial(split.name, number, setting, jobs)
         try:
-            configure(job, self.inner.cohort)
+            configure(jobs[0], self.inner.cohort)
         except BadInput as error:
             trial.status, trial.reason = "impossible", str(error)
         return trial
@@ -312,7 +336,7 @@ class Tuning:
                 "setting": setting_name(t.setting),
                 "status": t.status,
                 "validation_score": t.score,
-                "run": t.job.name if t.status != "impossible" else "",
+                "run": " ".join(job.name for job in t.jobs) if t.status != "impossible" else "",
                 "reason": t.reason,
             }
             for t in self.trials
