@@ -7,6 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 import bnt
 from bnt.cli._main import main
+from bnt.report._study_page import site_table
 from bnt.splits import named_splits
 from bnt.studies._around import adjusted_notes, covariate_sets, covariate_table
 
@@ -81,3 +82,9 @@ def test_a_class_never_predicted_is_a_caution():
     (said,) = adjusted_notes(runs)
     assert "svm" in said
     assert "1 of 2" in said
+
+
+def test_the_number_of_sites_told_is_a_whole_number():
+    runs = pd.DataFrame({"variant": ["a", "a", "b", "b"], "n_told_sites": [3.0, 3.0, 2.0, 3.0]})
+    runs = runs.assign(site_accuracy_before=0.9, site_accuracy_after=0.3, site_chance=0.4)
+    assert site_table(runs)["sites"].tolist() == ["3", "2 to 3"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -11,16 +12,19 @@ import pytest
 from bnt.cohort import Cohort
 from bnt.cohort._findings import layout
 from bnt.cohort._inspect import inspect_cohort, people_of
+from bnt.errors import BadInput
+from bnt.predict import validate_run
 from bnt.report._build import write_report
-from bnt.splits import named_splits
+from bnt.splits import Split, named_splits
 from bnt.studies._job import Variant
 from bnt.studies._results import comparison_table, pooled_predictions, run_table
 from bnt.studies._study import Study
+from bnt.training._adjustments import Adjustments, best_threshold
 from bnt.training._config import describe
 from bnt.training._recipe import find_recipe
 from bnt.training._run import train_run
 from bnt.training._task import binary_metrics, regression_metrics
-from bnt.training._trained import of_people
+from bnt.training._trained import TrainedRun, of_people
 
 PEOPLE, SCANS, V = 40, 3, 6
 
@@ -116,6 +120,68 @@ def test_the_scans_of_a_cohort_of_0_2_are_told_by_their_names():
         {"participant_id": ["sub-01_ses-1", "sub-01_ses-2", "sub-02", "sub-03"], "family": ["sub-01"] * 2 + ["F7"] * 2}
     )
     assert people_of(table).tolist() == ["sub-01", "sub-01", "sub-02", "sub-03"]
+
+
+def test_an_epoch_is_selected_on_people_not_on_scans(cohort, tmp_path):
+    """With 12 scans of one person and 1 of each other, the selected epoch's score is that of the people's means."""
+    rng = np.random.default_rng(3)
+    many = np.concatenate([np.zeros(12, dtype=int), np.arange(1, 48)])  # person of each scan
+    y = np.where(many == 0, 1, many % 2)
+    edges = np.tanh(rng.normal(0, 0.3, (len(many), V * (V - 1) // 2)) + 0.2 * y[:, None]).astype(np.float32)
+    ids = [f"p{who:02d}_{i}" for i, who in enumerate(many)]
+    person = [f"p{who:02d}" for who in many]
+    table = pd.DataFrame({"participant_id": ids, "person": person, "family": person, "diagnosis": y})
+    uneven = Cohort(edges, table)
+    rows = np.arange(len(many))
+    val = np.concatenate([rows[:12], rows[12:32]])  # the person of 12 scans among twenty others
+    split = Split.of(uneven, (rows[32:50], val, rows[50:]), "one", "table")
+    recipe = find_recipe("default", "vanilla", epochs=2, min_steps=0)
+    config = describe(uneven, "diagnosis", split, model="vanilla", options={"n_heads": 2}, recipe=recipe)
+    result = train_run(uneven, split, config, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    chosen = max(line["val_score"] for line in lines)
+    assert chosen == pytest.approx(result.report["validation"]["auroc"])
+    scans = result.predictions[result.predictions["part"] == "validation"]
+    by_scan = binary_metrics(scans["label"].to_numpy() == 1, scans["p_1"].to_numpy())["auroc"]
+    assert chosen != pytest.approx(by_scan)
+
+
+def test_a_threshold_is_chosen_on_people(cohort, tmp_path):
+    (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    how = {"model": "ridge", "recipe": find_recipe("default"), "adjustments": Adjustments(threshold="validation")}
+    config = describe(cohort, "diagnosis", split, **how)
+    result = train_run(cohort, split, config, tmp_path / "run")
+    people = of_people(result.predictions[result.predictions["part"] == "validation"])
+    assert result.report["threshold"] == best_threshold(people["label"].to_numpy() == 1, people["p_1"].to_numpy())
+
+
+def test_validation_elsewhere_counts_people(cohort, tmp_path):
+    rows = np.arange(len(cohort))
+    here, there = cohort.select(rows[: 25 * SCANS]), cohort.select(rows[25 * SCANS :])
+    here = here.save(tmp_path / "here")
+    _, result = trained(here, "diagnosis", tmp_path / "run")
+    found = validate_run(TrainedRun(tmp_path / "run"), there)
+    scans = (
+        TrainedRun(tmp_path / "run")
+        .table(there)
+        .assign(person=there.participants["person"], y=there.labels("diagnosis"))
+    )
+    means = scans.groupby("person").agg(p=("p_1", "mean"), y=("y", "first"))
+    expected = binary_metrics(means["y"].to_numpy() == 1, means["p"].to_numpy())
+    assert (found.facts["n"], found.facts["n_scans"], found.facts["n_positive"]) == (15, 45, int(means["y"].sum()))
+    assert [found.metrics["accuracy"].low, found.metrics["accuracy"].high] == pytest.approx(expected["accuracy_ci"])
+    assert found.people["participant_id"].tolist() == list(dict.fromkeys(there.participants["person"]))
+    assert found.own_test["n"] == result.report["n"]["test"]
+    unlike = found.facts["unlike_training"]
+    assert max([unlike["people"], *unlike["reasons"].values()]) <= 15
+
+
+def test_another_scan_of_a_person_trained_on_is_refused(cohort, tmp_path):
+    first = np.arange(len(cohort)) % SCANS == 0
+    here = cohort.select(first).save(tmp_path / "here")
+    trained(here, "diagnosis", tmp_path / "run")
+    with pytest.raises(BadInput, match="sub-"):
+        validate_run(TrainedRun(tmp_path / "run"), cohort.select(~first))
 
 
 def test_info_counts_people(cohort):

@@ -195,7 +195,8 @@ def validation_summary(found: Validation) -> str:
 
     facts = found.facts
     positive = "" if facts["positive"] is None else f" (positive class: {facts['label']} = {facts['positive']})"
-    lines = [f"{facts['model']} on {facts['n']} people from elsewhere{positive}, 95 % intervals in brackets"]
+    scans = f" ({facts['n_scans']} scans, averaged within a person)" if facts["n_scans"] > facts["n"] else ""
+    lines = [f"{facts['model']} on {facts['n']} people from elsewhere{scans}{positive}, 95 % intervals in brackets"]
     for name, value in found.metrics.items():
         span = f" [{value.low:.3f}, {value.high:.3f}]" if isfinite(value.low) else ""
         at = f" at threshold {facts['threshold']:.3g}" if name == "sensitivity" else ""

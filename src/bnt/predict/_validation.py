@@ -13,17 +13,20 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort, load_cohort
+from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.predict import _transport as transport
 from bnt.predict._adapting import adapted
 from bnt.predict._outliers import TrainingProfile
 from bnt.predict._transport import Estimate
+from bnt.training._run import outputs_of, prediction_table
 from bnt.training._task import multiclass_metrics
-from bnt.training._trained import TrainedRun, load_result
+from bnt.training._trained import TrainedRun, load_result, of_people
 
 MANY_UNLIKE = 0.1
 HALVES = {"age": "age", "mean_fd": "motion (mean FD)"}
 GROUPS = ("site", "sex")
+SUBGROUPS = ("sex", *HALVES)  # columns of people that groups are made by, beside the site
 SHOWN = ("auroc", "calibration_slope", "calibration_intercept", "r2", "mae")
 
 
@@ -127,8 +130,17 @@ def validate_run(
     if adapt:
         seen_cohort, said = adapted(trained, cohort)
         notes |= said
-    predicted = trained.learner.predict(seen_cohort)
-    people = pd.DataFrame({"participant_id": cohort.ids, "site": cohort.sites, "label": y})
+    scans = prediction_table(
+        config.task,
+        cohort,
+        y,
+        np.array([], dtype=int),
+        np.arange(len(cohort)),
+        trained.learner.predict(seen_cohort),
+        people_of(cohort.participants),
+    ).drop(columns="part")
+    scans = scans.assign(**{name: cohort.participants[name] for name in SUBGROUPS if name in cohort.participants})
+    people = of_people(scans)
     facts: dict[str, Any] = {
         "run": str(trained.folder),
         "model": config.model,
@@ -136,7 +148,8 @@ def validate_run(
         "task": config.task.kind,
         "positive": config.task.classes[-1] if config.task.n_outputs == 2 else None,
         "cohort": str(cohort.path or ""),
-        "n": len(cohort),
+        "n": count_people(people),
+        "n_scans": len(scans),
         "n_sites": len(np.unique(cohort.sites.astype(str))),
         "adjustments": config.adjustments.to_dict(),
         "adapted": adapt,
@@ -144,18 +157,21 @@ def validate_run(
         "people_checked_by": checked,
         "threshold": trained.threshold if config.task.n_outputs == 2 else None,
     }
-    if config.task.kind == "regression":
-        people["predicted"] = predicted[:, 0]
-    else:
-        for i, name in enumerate(config.task.classes):
-            people[f"p_{name}"] = predicted[:, i]
-        people["predicted"] = config.task.called(predicted, trained.threshold)
-    metrics = _metrics(trained, y, predicted)
-    found = Validation(facts, metrics, _subgroups(trained, cohort, y, predicted), people)
-    _compare_with_own_test(found, trained, y, predicted)
+    predicted = people[outputs_of(config.task)].to_numpy(float)
+    labels = people["label"].to_numpy()
+    found = Validation(facts, _metrics(trained, labels, predicted), _subgroups(trained, people), people)
+    found.people = people.drop(columns=[c for c in SUBGROUPS if c in people])
+    if config.task.kind != "regression":
+        found.people["predicted"] = config.task.called(predicted, trained.threshold)
+    _compare_with_own_test(found, trained, labels, predicted)
     unlike = _unlike(found, trained, cohort)
     found.findings = _findings(found, trained, unlike)
     return found
+
+
+def count_people(people: pd.DataFrame) -> int:
+    """Return how many people a table has: one whose class changes between scans has two rows and is one."""
+    return int(people["person"].nunique()) if "person" in people else len(people)
 
 
 # -- who -------------------------------------------------------------------------------------------
@@ -180,22 +196,24 @@ def _labels(trained: TrainedRun, cohort: Cohort) -> np.ndarray:
 
 
 def trained_on(trained: TrainedRun) -> tuple[set[str], set[str]]:
-    """Return ids and scan digests of the people a run was trained or selected on; empty where not known."""
+    """Return ids (of people and of their scans) and scan digests that a run was trained or selected on, where known."""
     file = trained.folder / "splits.csv"
     if not file.is_file():
         return set(), set()
     parts = trained.splits().parts
     ids = {*parts["train"], *parts["validation"]}
-    kept = load_result(trained.folder).report.get("seen_scans")  # not of runs before 0.3.0
-    if kept:
-        return ids, set(kept.split())
+    report = load_result(trained.folder).report
+    ids |= set(report.get("seen_people", []))
+    if report.get("seen_scans"):  # not of runs before 0.3.0
+        return ids, set(report["seen_scans"].split())
     try:
         cohort = load_cohort(trained.config.cohort) if trained.config.cohort else None
     except BadInput:
         cohort = None
     if cohort is None:
         return ids, set()
-    return ids, set(cohort.digests[np.isin(cohort.ids.astype(str), list(ids))].tolist())
+    mine = np.isin(cohort.ids.astype(str), list(ids))
+    return ids | set(people_of(cohort.participants)[mine]), set(cohort.digests[mine].tolist())
 
 
 def refuse_seen(trained: TrainedRun, cohort: Cohort, allow_same_ids: bool) -> str:
@@ -207,10 +225,12 @@ def refuse_seen(trained: TrainedRun, cohort: Cohort, allow_same_ids: bool) -> st
             f"{int(same.sum())} of {len(cohort)} scans, the first of {cohort.ids[same][0]}, are scans that "
             f"{trained.folder} was trained or selected on: validate on other people."
         )
-    named = np.isin(cohort.ids.astype(str), list(ids)) if ids else np.zeros(len(cohort), dtype=bool)
+    people = people_of(cohort.participants).astype(str)
+    named = np.isin(cohort.ids.astype(str), list(ids)) | np.isin(people, list(ids))
     if named.any() and not allow_same_ids:
+        seen = np.unique(people[named])
         raise BadInput(
-            f"{int(named.sum())} of {len(cohort)} people, the first {cohort.ids[named][0]}, have ids of people that "
+            f"{len(seen)} of {len(np.unique(people))} people, the first {people[named][0]}, have ids of people that "
             f"{trained.folder} was trained or selected on: leave them out with bnt select, or, if they are other "
             "people, allow the same ids.",
             "allow_same_ids",
@@ -237,9 +257,9 @@ def _metrics(trained: TrainedRun, y: np.ndarray, predicted: np.ndarray) -> dict[
     }
 
 
-def _subgroups(trained: TrainedRun, cohort: Cohort, y: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:
+def _subgroups(trained: TrainedRun, table: pd.DataFrame) -> pd.DataFrame:
     """Return the estimates of each site and sex, and of the halves of age and motion, where there are two groups."""
-    table, rows = cohort.participants, []
+    rows = []
     groups: dict[str, pd.Series] = {}
     for name in GROUPS:
         if name in table and table[name].nunique() > 1:
@@ -253,11 +273,12 @@ def _subgroups(trained: TrainedRun, cohort: Cohort, y: np.ndarray, predicted: np
     task = trained.config.task
     for by, column in groups.items():
         for value in sorted(column.dropna().unique()):
-            mine = (column == value).to_numpy()
-            row: dict[str, Any] = {"by": by, "group": value, "n": int(mine.sum())}
+            mine = table[(column == value).to_numpy()]
+            y, predicted = mine["label"].to_numpy(), mine[outputs_of(task)].to_numpy(float)
+            row: dict[str, Any] = {"by": by, "group": value, "n": count_people(mine)}
             if task.n_outputs == 2:
-                row["n_positive"] = int((task.encode(y[mine]) == 1).sum())
-            for name, found in _metrics(trained, y[mine], predicted[mine]).items():
+                row["n_positive"] = int((task.encode(y) == 1).sum())
+            for name, found in _metrics(trained, y, predicted).items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             rows.append(row)
     return pd.DataFrame(rows)
@@ -274,11 +295,11 @@ def _compare_with_own_test(found: Validation, trained: TrainedRun, y: np.ndarray
         own = None
     else:
         table = load_result(trained.folder).predictions
-        own = table[table["part"] == "test"]
+        own = of_people(table[table["part"] == "test"])
     if task.kind == "regression":
         if own is not None:
             there = transport.score_transport(own["label"].to_numpy(float), own["predicted"].to_numpy(float))
-            found.own_test = {"n": len(own), "r2": there["r2"], "mae": there["mae"]}
+            found.own_test = {"n": count_people(own), "r2": there["r2"], "mae": there["mae"]}
         return
     if task.n_outputs != 2:
         return
@@ -298,7 +319,7 @@ def _compare_with_own_test(found: Validation, trained: TrainedRun, y: np.ndarray
     there = transport.binary_transport(theirs, score, trained.threshold)
     difference, p = transport.auroc_difference((positive, predicted[:, 1]), (theirs, score))
     sizes = (int(theirs.sum()), int((~theirs).sum()))
-    found.own_test = {"n": len(own), "auroc": there["auroc"], "auroc_difference": difference, "p": p}
+    found.own_test = {"n": count_people(own), "auroc": there["auroc"], "auroc_difference": difference, "p": p}
     found.power["smallest_drop_from_own_test"] = transport.detectable_drop(there["auroc"].value, here, sizes)
 
 
@@ -308,14 +329,18 @@ def _unlike(found: Validation, trained: TrainedRun, cohort: Cohort) -> dict[str,
     if profile is None:
         found.facts["unlike_training"] = None
         return None
-    table = profile.compare(cohort)
-    found.people = pd.concat([found.people, table], axis=1)
-    reasons = [reason.partition(" (")[0] for text in table["unlike_training"] for reason in text.split("; ") if reason]
-    counts = pd.Series(reasons, dtype=object).value_counts().to_dict()
+    scans = profile.compare(cohort).assign(person=people_of(cohort.participants))
+    odd = scans[scans["unlike_training"] != ""]
+    texts = odd.groupby("person", sort=False)["unlike_training"].agg(lambda found: "; ".join(dict.fromkeys(found)))
+    means = scans.groupby("person", sort=False)[["distance", "as_far"]].mean()
+    about = means.assign(unlike_training=texts.reindex(means.index, fill_value=""))
+    found.people = found.people.join(about, on="person" if "person" in found.people else "participant_id")
+    reasons = [{reason.partition(" (")[0] for reason in text.split("; ")} for text in texts]
+    counts = pd.Series([reason for one in reasons for reason in sorted(one)], dtype=object).value_counts().to_dict()
     found.facts["unlike_training"] = {
-        "people": int((table["unlike_training"] != "").sum()),
-        "connectomes": int(table["unlike_training"].str.contains("connectome", regex=False).sum()),
-        "median_distance": float(table["distance"].median()),
+        "people": len(texts),
+        "connectomes": int(texts.str.contains("connectome", regex=False).sum()),
+        "median_distance": float(scans["distance"].median()),
         "median_distance_of_training": float(np.median(profile.distances)),
         "reasons": {str(k): int(v) for k, v in counts.items()},
     }
@@ -355,7 +380,7 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
             )
     scans = (found.facts.get("unlike_training") or {}).get("connectomes", 0)
     if scans > MANY_UNLIKE * n:
-        said.append(f"{scans} of {n} connectomes are unlike those of training.")
+        said.append(f"The connectomes of {scans} of {n} people are unlike those of training.")
     if unlike is None:
         said.append("How unlike the training data these people are is not known: the training cohort is not at hand.")
     if not found.facts["people_checked_by"].endswith("scans"):

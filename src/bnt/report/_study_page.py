@@ -192,7 +192,10 @@ def site_table(runs: pd.DataFrame) -> pd.DataFrame | None:
         "site_chance": "largest site alone",
         "n_told_sites": "sites",
     }
-    return found[list(columns)].mean().rename(columns=columns).rename_axis("model").reset_index()
+    table = found[list(columns)].mean().rename(columns=columns)
+    ends = zip(*(found["n_told_sites"].agg(end).astype(int) for end in ("min", "max")))
+    table["sites"] = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]  # of test parts
+    return table.rename_axis("model").reset_index()
 
 
 def scores(

@@ -113,10 +113,11 @@ def overview(found: Validation) -> list[tuple[str, str]]:
     """Return what was validated on whom, as names and values."""
     facts = found.facts
     done = ", ".join(f"{name} {value}" for name, value in facts["adjustments"].items())
+    scans = f" ({facts['n_scans']:,} scans, averaged within a person)" if facts["n_scans"] > facts["n"] else ""
     return [
         ("Run", facts["run"]),
         ("Cohort", facts["cohort"]),
-        ("People", f"{facts['n']:,} of {facts['n_sites']} site{'s' * (facts['n_sites'] != 1)}"),
+        ("People", f"{facts['n']:,}{scans} of {facts['n_sites']} site{'s' * (facts['n_sites'] != 1)}"),
         ("Positive", f"{facts['n_positive']:,}" if "n_positive" in facts else ""),
         ("Adjustments of the run", done),
         ("New sites", " ".join(facts["new_sites"])),

@@ -18,7 +18,7 @@ from bnt.nn._network import take_steps
 from bnt.training._batches import Batch, Batches, mixup
 from bnt.training._checkpoint import Checkpoint, TrainState
 from bnt.training._recipe import Recipe
-from bnt.training._task import Task
+from bnt.training._task import Task, averaged
 
 
 def learning_rate(step: int, n_steps: int, lr: float, lr_end: float, warmup: float = 0.0) -> float:
@@ -49,6 +49,7 @@ def fit(
     val: Batches | None = None,
     y_val: np.ndarray | None = None,
     *,
+    people_val: np.ndarray | None = None,
     checkpoint: Checkpoint | None = None,
     watch: Watcher | None = None,
     stop_after: int | None = None,
@@ -66,6 +67,8 @@ def fit(
         The parts to learn from and to select on.
     y_val : array
         Labels of the validation part.
+    people_val : array, optional
+        Whose scan each of the validation part is: the scans of a person count as one.
     checkpoint : Checkpoint, optional
         Saved after every epoch; training resumes from it when it is there.
     watch : callable, optional
@@ -133,7 +136,11 @@ def fit(
         }
         if val is not None and y_val is not None:
             judge.load_state_dict(state.weights())
-            score = task.score(y_val, task.predictions(logits_of(judge, val)))
+            found = task.predictions(logits_of(judge, val))
+            if people_val is None:
+                score = task.score(y_val, found)
+            else:
+                score = task.score(*averaged(y_val, found, people_val, task.kind == "classification"))
             line["val_score"] = score if np.isfinite(score) else None
         line["seconds"] = round(time.perf_counter() - wall, 3)
         line["cpu_seconds"] = round(time.process_time() - cpu, 3)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bnt.cohort import Cohort
+from bnt.cohort._inspect import people_of
 from bnt.models import create_model
 from bnt.training._batches import Batches, CentredInputs, Whole, prepare, window_of
 from bnt.training._checkpoint import Checkpoint, load_tensors, save_tensors
@@ -84,6 +85,7 @@ class MemberTraining:
             batches,
             None if val is None else self._batches(val, window),
             None if val is None else self.y[val],
+            people_val=None if val is None else people_of(self.cohort.participants)[val],
             checkpoint=None if self.folder is None else Checkpoint(self.folder, stage),
             watch=None if watch is None else lambda line: watch(stage, line),
             stop_after=epochs,

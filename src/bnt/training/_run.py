@@ -148,7 +148,7 @@ def _train_and_test(
     people = people_of(cohort.participants)
     table = prediction_table(config.task, cohort, y, val, test, predicted, people)
     write_atomic(folder / "predictions.csv", table.to_csv(index=False))
-    around = adjusted_facts(learner, cohort, y, (train, val, test), predicted)
+    around = adjusted_facts(learner, cohort, (train, val, test), table)
     threshold = around.get("threshold", 0.5)
     report: dict[str, Any] = {
         "config_sha256": config.digest(),
@@ -173,6 +173,7 @@ def _train_and_test(
         "versions": versions(),
         # Digests of the scans of training and validation: bnt validate refuses them, wherever the cohort is.
         "seen_scans": " ".join(sorted(cohort.digests[np.concatenate([train, val])].astype(str).tolist())),
+        **({"seen_people": sorted(set(people[np.concatenate([train, val])]))} if "person" in table else {}),
     }
     write_atomic(folder / "report.json", json.dumps(report, indent=2, default=float) + "\n")
     write_atomic(folder / "model_card.md", model_card(config, report))
@@ -182,18 +183,19 @@ def _train_and_test(
 
 
 def adjusted_facts(
-    learner: Learner, cohort: Cohort, y: np.ndarray, parts: tuple[np.ndarray, ...], predicted: np.ndarray
+    learner: Learner, cohort: Cohort, parts: tuple[np.ndarray, ...], table: pd.DataFrame
 ) -> dict[str, Any]:
     """Return what the adjustments did, for the report; nothing where there are none.
 
     ``threshold``; ``new_sites``, sentences; ``site_accuracy`` before and after; and ``never_predicted``, classes that
-    nobody of the test part is predicted to have.
+    nobody of the test part is predicted to have. All but the sites are of people, as the metrics are.
     """
     config, (train, val, test) = learner.config, parts
     found: dict[str, Any] = {}
-    n_val = len(val)
     if config.adjustments.threshold:
-        found["threshold"] = best_threshold(config.task.encode(y[val]) == 1, predicted[:n_val, 1])
+        people = of_people(table[table["part"] == "validation"])
+        codes = config.task.encode(people["label"].to_numpy())
+        found["threshold"] = best_threshold(codes == 1, people[outputs_of(config.task)[1]].to_numpy())
     notes = learner.notes(cohort, np.concatenate([val, test]))
     if notes:
         found["new_sites"] = list(notes.values())
@@ -202,7 +204,8 @@ def adjusted_facts(
         both = [site_accuracy(one, train, test) for one in (cohort, after)]
         found["site_accuracy"] = None if None in both else {"before": both[0], "after": both[1]}
     if config.task.kind == "classification":
-        called = config.task.called(predicted[n_val:], found.get("threshold", 0.5))
+        people = of_people(table[table["part"] == "test"])
+        called = config.task.called(people[outputs_of(config.task)].to_numpy(), found.get("threshold", 0.5))
         never = [str(c) for c in config.task.classes if c not in called]
         found |= {"never_predicted": never} if never else {}
     return found
@@ -283,11 +286,15 @@ def prediction_table(
     return table
 
 
+def outputs_of(task: Task) -> list[str]:
+    """Return the columns of a table of predictions that hold what the model says."""
+    return ["predicted"] if task.kind == "regression" else [f"p_{name}" for name in task.classes]
+
+
 def metrics_of(task: Task, table: pd.DataFrame, part: str, threshold: float = 0.5) -> dict[str, Any]:
     """Return the metrics of a part, of people and not of scans: counts and intervals are of independent units."""
     people = of_people(table[table["part"] == part])
-    columns = ["predicted"] if task.kind == "regression" else [f"p_{name}" for name in task.classes]
-    given = people["label"].to_numpy(), people[columns].to_numpy(), people["site"].to_numpy()
+    given = people["label"].to_numpy(), people[outputs_of(task)].to_numpy(), people["site"].to_numpy()
     return task.metrics(*given, threshold=threshold)
 
 

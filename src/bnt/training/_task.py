@@ -114,6 +114,19 @@ class Task:
         return Task(data["kind"], tuple(data.get("classes", ())), data.get("mean", 0.0), data.get("sd", 1.0))
 
 
+def averaged(y: np.ndarray, predicted: np.ndarray, people: np.ndarray, by_class: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and predictions with one row per person: those of several scans are averaged.
+
+    A person whose class changes between scans has one row per class (``by_class``); of a score the mean is taken.
+    """
+    names = [f"{who}\t{label}" if by_class else str(who) for who, label in zip(people, y)]
+    _, first, codes, n = np.unique(names, return_index=True, return_inverse=True, return_counts=True)
+    if len(n) == len(names):
+        return y, predicted  # one scan each: the same bits as ever
+    means = np.stack([np.bincount(codes, column) / n for column in predicted.T], axis=1)
+    return (y[first] if by_class else np.bincount(codes, y.astype(float)) / n), means
+
+
 def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None, positive: str | None = None) -> Task:
     """Return the task that labels ask for.
 

@@ -120,19 +120,15 @@ def load_result(folder: str | Path) -> RunResult:
 
 
 def of_people(table: pd.DataFrame) -> pd.DataFrame:
-    """Return predictions with one row per person: those of several scans are averaged.
+    """Return predictions with one row per person: numbers of several scans are averaged, of words the first is taken.
 
     A person whose class changes between scans has one row per class; of a score the mean is taken. A table without a
     column ``person`` has one scan per person, and is returned as it is.
     """
     if "person" not in table:
         return table
-    values = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
-    keys = [c for c in ("part", "person") if c in table]
-    if "predicted" in table:
-        values.append("label")
-    else:
-        keys.append("label")
+    keys = [c for c in ("part", "person") if c in table] + (["label"] if "predicted" not in table else [])
+    values = [c for c in table.columns if c not in keys and pd.api.types.is_numeric_dtype(table[c])]
     grouped = table.groupby(keys, sort=False)
     rest = [c for c in table.columns if c not in (*keys, *values)]
     people = grouped[values].mean().join(grouped[rest].first()).reset_index()
