@@ -33,6 +33,7 @@ from bnt.studies._grids import (
 from bnt.studies._job import REPEAT, Variant
 from bnt.studies._tuning import Tuning, inner_split, status_of, with_setting
 from bnt.studies._wording import duration
+from bnt.training._config import read_config
 from bnt.training._recipe import Recipe, find_recipe
 
 
@@ -207,6 +208,21 @@ def test_bnt_tune_prints_what_it_chose(cohort_folder, tmp_path, capsys):
     assert "chosen on site-stratified:0:split0: penalty=" in printed
     assert "ridge-tuned" in printed
     assert {"trials.csv", "chosen.csv", "summary.md", "study.json"} <= {f.name for f in out.iterdir()}
+
+
+def test_trials_and_what_is_tested_are_adjusted_alike(cohort_folder, tmp_path, capsys):
+    out = tmp_path / "study"
+    words = ["tune", str(cohort_folder), "--model", "ridge", "--grid", "penalty=1,10", "--out", str(out), "--jobs", "1"]
+    around = ["--harmonise", "combat", "--harmonise-keep", "age", "--confounds", "age", "--class-weight", "balanced"]
+    assert main([*words, *around, "--threshold", "validation"]) == 0
+    expected = {"harmonise": "combat", "keep": "age", "class_weight": "balanced", "threshold": "validation"}
+    configs = [read_config(file.parent) for file in out.rglob("config.toml")]
+    assert len(configs) == 4
+    for config in configs:
+        assert config.adjustments.to_dict() == expected
+        assert config.options["confounds"] == "age"
+    assert "harmonising" in (out / "summary.md").read_text() + capsys.readouterr().out
+    assert main(words) == 2  # the folder holds a search of harmonised edges
 
 
 def test_a_free_search_without_optuna_says_how_to_install_it(monkeypatch):

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import tyro
 
-from bnt.cli._options import Machine, Splits, Target, Training, carry_out, print_failures, say_task, study_settings
+from bnt.cli._options import (
+    Around,
+    Machine,
+    Splits,
+    Target,
+    Training,
+    carry_out,
+    print_failures,
+    say_task,
+    study_settings,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class LearningCurve:
     splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits()
     target: Annotated[Target, tyro.conf.arg(name="")] = Target()
     training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    around: Annotated[Around, tyro.conf.arg(name="")] = Around()
     machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
 
     def run(self) -> int:
@@ -51,7 +62,8 @@ class LearningCurve:
         cohort = load_cohort(self.cohort)
         target, training, splitting = self.target, self.training, self.splitting
         words = expand_models(self.model, series=cohort.timeseries is not None)
-        variants = [parse_variant(word, training.recipe, training.changes()) for word in words]
+        around = self.around.adjustments()
+        variants = [parse_variant(word, training.recipe, training.changes(), around) for word in words]
         splits = thinned_splits(
             cohort,
             target.label,

@@ -228,6 +228,7 @@ class Tune:
     """Seed of training and of the search."""
     target: Annotated[Target, tyro.conf.arg(name="")] = Target()
     training: Annotated[Training, tyro.conf.arg(name="")] = Training()
+    around: Annotated[Around, tyro.conf.arg(name="")] = Around()
     baseline: bool = True
     """Also test the model without tuning."""
     machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
@@ -252,7 +253,7 @@ class Tune:
             self.out,
             cohort,
             target.label,
-            parse_variant(self.model, training.recipe, changes),
+            parse_variant(self.model, training.recipe, changes, self.around.adjustments()),
             splits,
             search=self.search,
             grid=parse_grid(self.grid),
