@@ -102,6 +102,7 @@ class Cohort:
         self.atlases: tuple[str, ...] = (atlas,)
         self._rows: np.ndarray | None = None
         self.changes: tuple[EdgeChange, ...] = ()
+        self._changes_elsewhere: dict[str, EdgeChange] = {}  # by atlas
         if timeseries is not None and not isinstance(timeseries, Series):
             parts = [np.asarray(s, dtype=np.float32) for s in timeseries]
             self._check_series(parts)
@@ -139,6 +140,10 @@ class Cohort:
     def with_edges(self, change: EdgeChange) -> Cohort:
         """Return a view with edges changed by ``change(edges, people)``, without series, which it does not change."""
         return self._view(changes=(*self.changes, change), _series=None)
+
+    def with_edges_of(self, changes: Mapping[str, EdgeChange]) -> Cohort:
+        """Return a view with edges changed in each atlas named, whichever of them is read."""
+        return self.with_edges(changes[self.atlas])._view(_changes_elsewhere=dict(changes))
 
     def _view(self, **changed: Any) -> Cohort:
         view = object.__new__(Cohort)
@@ -339,6 +344,8 @@ class Cohort:
             there = ", ".join(filter(None, self.atlases)) or "one without a name"
             raise BadInput(f"{self._where()} has no atlas {name!r}; it has {there}.", "atlas")
         other = load_cohort(self.path, name)
+        if name in self._changes_elsewhere:
+            other = other.with_edges_of(self._changes_elsewhere)
         return other if self._rows is None else other.select(self._rows)
 
     def save(self, path: str | Path, *, dtype: str = "float32", overwrite: bool = False) -> Cohort:

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort._cohort import EdgeChange
 from bnt.errors import BadInput
 from bnt.explain._opening import training_part
+from bnt.models import find_entry
 from bnt.training._adjustments import AT_ONCE, ENOUGH, UNKNOWN, FisherScale
 from bnt.training._trained import TrainedRun
 
@@ -37,9 +39,8 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[Cohort, dict[str, str]
             "adapt",
         )
     theirs, rows = training
-    scale = FisherScale.of(theirs, rows)
     known = set(theirs.sites[rows].astype(str).tolist())
-    centre, moves, said = _mean(theirs, rows, scale), {}, {}
+    moved, said = {}, {}
     sites = cohort.sites.astype(str)
     for site in np.unique(sites).tolist():
         mine = np.flatnonzero(sites == site)
@@ -49,20 +50,16 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[Cohort, dict[str, str]
             why = "its people have no site" if site == UNKNOWN else f"{len(mine)} scans, {ENOUGH} are needed"
             said[site] = f"Not adapted: site {site} ({why})."
             continue
-        moves[site] = centre - _mean(cohort, mine, scale)
+        moved[site] = mine
         said[site] = f"Adapted: site {site} was centred on the training mean, from its {len(mine)} unlabelled scans."
-    if not moves:
+    if not moved:
         return cohort, said
-
-    def change(edges: np.ndarray, people: pd.DataFrame) -> np.ndarray:
-        there = people["site"].to_numpy(str)
-        z = scale.there(edges)
-        for site, move in moves.items():
-            z[there == site] += move
-        moved = np.isin(there, list(moves))[:, None] & (edges != 0)  # 0 is an edge of a region without a signal
-        return np.where(moved, scale.back(z), edges)
-
-    view = cohort.with_edges(change)
+    names = cohort.atlases if find_entry(trained.config.model).every_atlas else (cohort.atlas,)
+    changes = {}
+    for name in names:
+        there, here = (theirs.with_atlas(name), cohort.with_atlas(name)) if len(names) > 1 else (theirs, cohort)
+        changes[name] = _change(there, rows, here, moved)
+    view = cohort.with_edges_of(changes)
     if cohort.timeseries is not None:
         try:
             trained.check(view)
@@ -72,6 +69,23 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[Cohort, dict[str, str]
                 f"Model {trained.config.model!r} reads time series, which are not centred: leave adapting out.", "adapt"
             ) from error
     return view, said
+
+
+def _change(theirs: Cohort, rows: np.ndarray, cohort: Cohort, moved: dict[str, np.ndarray]) -> EdgeChange:
+    """Return what moves the mean edges of each site onto those of the training subjects."""
+    scale = FisherScale.of(theirs, rows)
+    centre = _mean(theirs, rows, scale)
+    moves = {site: centre - _mean(cohort, mine, scale) for site, mine in moved.items()}
+
+    def change(edges: np.ndarray, people: pd.DataFrame) -> np.ndarray:
+        there = people["site"].to_numpy(str)
+        z = scale.there(edges)
+        for site, move in moves.items():
+            z[there == site] += move
+        mine = np.isin(there, list(moves))[:, None] & (edges != 0)  # 0 is an edge of a region without a signal
+        return np.where(mine, scale.back(z), edges)
+
+    return change
 
 
 def _mean(cohort: Cohort, rows: np.ndarray, scale: FisherScale) -> np.ndarray:

@@ -42,7 +42,8 @@ class Adjustments:
         Columns of ``participants.tsv`` whose effects ComBat keeps, joined by ``+``. The label is refused: it is not
         known of new subjects.
     confounds
-        Columns regressed out of the edges, joined by ``+``. Linear models regress them out of their features.
+        Columns regressed out of the edges, joined by ``+``. Linear models regress them out of their features; of
+        networks that read series they are regressed out of the decisions (:mod:`bnt.training._adjusting`).
     class_weight
         ``balanced`` weights each class by the inverse of its share of the training part.
     threshold

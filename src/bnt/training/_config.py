@@ -288,13 +288,18 @@ def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int = 1) -> None
             raise BadInput(f"{what} is no column of participants.tsv of {cohort.path}; it has {there}.")
         if name == config.label:
             raise BadInput(f"{name!r} is the label, which is not known of new subjects: leave it out.", "confounds")
-    entry = find_entry(config.model)
-    if chosen.changes_edges and (entry.needs_series or entry.every_atlas):
-        what = "time series" if entry.needs_series else "all atlases of a cohort"
+    series = find_entry(config.model).needs_series
+    if chosen.harmonise and series:
         raise BadInput(
-            f"Model {config.model!r} reads {what}, while harmonising and confounds change connectomes of one atlas: "
-            "choose a model that reads these alone.",
-            "harmonise" if chosen.harmonise else "confounds",
+            f"ComBat harmonises the edges of connectomes and model {config.model!r} reads time series, whose volumes "
+            "have no counterpart in another scan: choose a model of connectomes, or give site among the confounds.",
+            "harmonise",
+        )
+    if chosen.confounds and series and config.recipe.refit:
+        raise BadInput(
+            f"Confounds are regressed out of the decisions of {config.model!r} on the validation part, and the recipe "
+            "refits on it: choose another recipe, or leave confounds out.",
+            "confounds",
         )
     if chosen.class_weight and task.kind == "regression":
         raise BadInput(

@@ -36,7 +36,8 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
 from bnt.models.classical._inputs import Inputs
-from bnt.training._adjustments import EdgeAdjustment, balanced_weights
+from bnt.training._adjusting import decision_adjustment, edge_adjustment
+from bnt.training._adjustments import balanced_weights
 from bnt.training._batches import RESIDENT_BYTES, Batches, window_of
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig
@@ -65,7 +66,7 @@ class Learner(ABC):
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.adjustment = EdgeAdjustment(config.adjustments) if config.adjustments.changes_edges else None
+        self.adjustment, self.decisions = edge_adjustment(config), decision_adjustment(config)
 
     def fit(
         self,
@@ -102,7 +103,12 @@ class Learner(ABC):
             self.adjustment.fit(cohort, train)
         if self.config.adjustments.class_weight == "balanced":
             weights = balanced_weights(y, train) * (1.0 if weights is None else weights)
-        return self._fit(self.prepared(cohort, np.concatenate([train, val])), y, train, val, weights, folder, watch)
+        ready = self.prepared(cohort, np.concatenate([train, val]))
+        lines = self._fit(ready, y, train, val, weights, folder, watch)
+        if self.decisions is not None:
+            said = self._predict_each(ready.with_diagonal(self.config.diagonal), val).mean(axis=0)
+            self.decisions.fit(said, cohort.select(val).participants)
+        return lines
 
     @abstractmethod
     def _fit(
@@ -135,7 +141,8 @@ class Learner(ABC):
     def predict_each(self, cohort: Cohort, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the predictions of each member, (members, n, C) or (members, n, 1)."""
         rows = np.arange(len(cohort)) if rows is None else np.asarray(rows)
-        return self._predict_each(self.prepared(cohort.with_diagonal(self.config.diagonal), rows), rows)
+        found = self._predict_each(self.prepared(cohort.with_diagonal(self.config.diagonal), rows), rows)
+        return found if self.decisions is None else self.decisions.apply(found, cohort.select(rows).participants)
 
     @abstractmethod
     def _predict_each(self, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
@@ -147,14 +154,15 @@ class Learner(ABC):
 
     def state(self) -> State:
         """Return what was learned, by name."""
-        learned = {} if self.adjustment is None else self.adjustment.state()
+        learned = {k: v for one in (self.adjustment, self.decisions) if one is not None for k, v in one.state().items()}
         return self._state() | {f"{ADJUSTMENT}{k}": torch.from_numpy(np.array(v)) for k, v in learned.items()}
 
     def load(self, state: State) -> None:
         """Take what :meth:`state` returned."""
-        if self.adjustment is not None:
-            kept = {k: v.numpy() for k, v in state.items() if k.startswith(ADJUSTMENT)}
-            self.adjustment.load({k.removeprefix(ADJUSTMENT): v for k, v in kept.items()})
+        kept = {k.removeprefix(ADJUSTMENT): v.numpy() for k, v in state.items() if k.startswith(ADJUSTMENT)}
+        for one in (self.adjustment, self.decisions):
+            if one is not None:
+                one.load(kept)
         self._load({k: v for k, v in state.items() if not k.startswith(ADJUSTMENT)})
 
     @abstractmethod
