@@ -59,8 +59,8 @@ class Around:
     harmonise_keep: Annotated[str, tyro.conf.arg(metavar="AGE+SEX")] = ""
     """Columns of participants.tsv whose effects ComBat keeps, for example age+sex; never the label."""
     confounds: Annotated[str, tyro.conf.arg(metavar="AGE+SEX")] = ""
-    """Columns to regress out, for example age+sex+mean_fd: of the features of linear models, of the edges of networks, of
-    the decisions of networks that read series."""
+    """Columns to regress out, for example age+sex+mean_fd: of the features of linear models, of the edges of networks,
+    of the decisions of networks that read series."""
     class_weight: Literal["none", "balanced"] = "none"
     """balanced: classes count alike in training, however many subjects they have."""
     threshold: Literal["0.5", "validation"] = "0.5"
