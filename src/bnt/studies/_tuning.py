@@ -4,8 +4,8 @@ For a split (train, validation, test) every trial is a run of its own: a part of
 epoch, the rest is trained on, and the trial is scored on ``validation``. No trial sees ``test``. The setting with the
 best score is then trained on ``train``, selected on ``validation`` and tested, once.
 
-In nested cross-validation (protocol ``nested``) the splits are folds, and a trial is one run per inner fold of ``train``
-and ``validation`` together, each scored once; the mean over inner folds chooses.
+In nested cross-validation (protocol ``nested``) the splits are folds, and a trial is one run per inner fold of
+``train`` and ``validation`` together, each scored once; the mean over inner folds chooses.
 """
 
 from __future__ import annotations
