@@ -126,6 +126,23 @@ def write_dense(root: Path, entities: str, seed: int) -> Path:
     return file
 
 
+def write_surfaces(folder: Path, kind: str = "midthickness", n: int = 20, shift: float = 0.0) -> dict[str, np.ndarray]:
+    """Both hemispheres' surfaces with the names of fMRIPrep; returns their vertices."""
+    found = {}
+    for side, hemisphere in enumerate("LR"):
+        points = (
+            np.random.default_rng(side).normal(size=(n, 3)).astype(np.float32) * 10 + shift + [60 * side - 30, 0, 0]
+        )
+        arrays = [
+            nib.gifti.GiftiDataArray(points.astype(np.float32), intent="NIFTI_INTENT_POINTSET"),
+            nib.gifti.GiftiDataArray(np.array([[0, 1, 2]], dtype=np.int32), intent="NIFTI_INTENT_TRIANGLE"),
+        ]
+        file = folder / f"tpl-fsLR_den-32k_hemi-{hemisphere}_{kind}.surf.gii"
+        nib.GiftiImage(darrays=arrays).to_filename(file)
+        found[hemisphere] = points.astype(np.float32)
+    return found
+
+
 def write_dlabel(file: Path) -> Path:
     """Labels for all vertices of the surface (the runs have some of them) and for the voxels."""
     full = [nib.cifti2.BrainModelAxis.from_surface(np.arange(20), 20, name=f"Cortex{s}") for s in ("Left", "Right")]

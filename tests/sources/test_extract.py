@@ -22,6 +22,7 @@ from fmriprep_files import (
     write_dlabel,
     write_maps,
     write_run,
+    write_surfaces,
     write_tree,
 )
 
@@ -60,6 +61,31 @@ def test_series_are_those_of_nilearns_masker_called_by_hand(tmp_path, monkeypatc
     np.testing.assert_allclose(found, by_hand, atol=1e-6)
 
 
+def test_images_cleaned_by_ica_aroma_are_read_as_nilearn_reads_them(tmp_path):
+    from nilearn.interfaces.fmriprep import load_confounds_strategy
+    from nilearn.maskers import NiftiLabelsMasker
+
+    plain = write_run(tmp_path, "sub-01", seed=0)
+    cleaned = plain.with_name("sub-01_task-rest_space-MNI152NLin6Asym_desc-smoothAROMAnonaggr_bold.nii.gz")
+    data = np.random.default_rng(9).normal(1000, 20, nib.load(plain).shape).astype(np.float32)
+    nib.Nifti1Image(data, nib.load(plain).affine).to_filename(cleaned)
+    cleaned.with_name(cleaned.name.replace(".nii.gz", ".json")).write_text(f'{{"RepetitionTime": {T_R}}}')
+    confounds, kept = load_confounds_strategy(str(cleaned), denoise_strategy="ica_aroma")
+    atlas = write_atlas(tmp_path / "six.nii.gz")
+    masker = NiftiLabelsMasker(str(atlas), t_r=T_R, low_pass=0.1, detrend=True, standardize="zscore_sample")
+    by_hand = masker.fit_transform(str(cleaned), confounds=confounds, sample_mask=kept)
+    (images,) = images_of(tmp_path, aroma=True)
+    assert images.file == cleaned
+    (found,) = extract(images, [find_atlas(str(atlas))], Denoising("ica_aroma"))
+    np.testing.assert_allclose(found, by_hand, atol=1e-6)
+
+
+def test_ica_aroma_without_its_images_names_what_is_missing(tmp_path):
+    write_run(tmp_path, "sub-01", seed=0)
+    with pytest.raises(BadInput, match="smoothAROMAnonaggr"):
+        images_of(tmp_path, aroma=True)
+
+
 def test_maps_are_read_as_nilearns_masker_reads_them(tmp_path):
     from nilearn.interfaces.fmriprep import load_confounds_strategy
     from nilearn.maskers import NiftiMapsMasker
@@ -91,6 +117,23 @@ def test_a_dense_file_gives_the_mean_over_each_parcel(tmp_path):
     (found,) = extract(images[0], [atlas], Denoising())
     np.testing.assert_allclose(found, by_hand, atol=1e-5)
     assert atlas.rois["network"].tolist() == ["Visual", "Default", "Visual", "Default", ""]
+
+
+def test_rois_of_a_label_file_lie_at_the_mean_of_their_vertices_and_voxels(tmp_path, capsys):
+    file = write_dlabel(tmp_path / "parcels.dlabel.nii")
+    voxels = [[2 * x, 2 * y, 2 * z] for x in (1, 2) for y in (1, 2) for z in (1, 2)]
+    without = find_atlas(str(file)).rois
+    assert without["x"].isna().tolist() == [True] * 4 + [False]
+    assert "4 of 5 ROIs" in capsys.readouterr().err
+    np.testing.assert_allclose(without.loc[4, ["x", "y", "z"]].astype(float), np.mean(voxels, axis=0))
+    write_surfaces(tmp_path, "inflated", shift=50)
+    write_surfaces(tmp_path, "pial", n=21, shift=50)  # of another mesh
+    surfaces = write_surfaces(tmp_path)
+    rois = find_atlas(str(file)).rois
+    left, right = surfaces["L"], surfaces["R"]
+    expected = [left[[0, 1, 2, *range(4, 10)]], left[10:], right[:10], right[10:]]  # vertex 3 has no label
+    np.testing.assert_allclose(rois[["x", "y", "z"]][:4], [one.mean(axis=0) for one in expected], atol=0.006)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_roi_outside_the_mask_is_missing_and_the_others_keep_their_places(tmp_path):

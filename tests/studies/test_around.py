@@ -88,3 +88,18 @@ def test_the_number_of_sites_told_is_a_whole_number():
     runs = pd.DataFrame({"variant": ["a", "a", "b", "b"], "n_told_sites": [3.0, 3.0, 2.0, 3.0]})
     runs = runs.assign(site_accuracy_before=0.9, site_accuracy_after=0.3, site_chance=0.4)
     assert site_table(runs)["sites"].tolist() == ["3", "2 to 3"]
+
+
+def test_covariates_alone_are_scored_on_people():
+    people = people_with_motion()
+    rows = np.concatenate([np.arange(len(people)), np.flatnonzero(people.labels("diagnosis") == 1)[:40]])
+    table = people.participants.iloc[rows].reset_index(drop=True)
+    table["person"] = table["family"] = table["participant_id"]
+    table["participant_id"] = [f"{name}_{i}" for i, name in enumerate(table["person"])]
+    noise = np.random.default_rng(0).normal(0, 0.01, (len(rows), people.shape[1]))
+    several = bnt.Cohort(people.edges(rows) + noise.astype(np.float32), table.drop(columns="scan", errors="ignore"))
+    splits = named_splits(several, "diagnosis", "site-stratified", n_splits=1)
+    found = covariate_table(several, "diagnosis", splits, {"motion": ("mean_fd",)}, "auto", None)
+    test = splits[0].rows(several)[2]
+    assert found["n_test"].tolist() == [table["person"].iloc[test].nunique()]
+    assert found["n_test"].iloc[0] < len(test)

@@ -322,6 +322,7 @@ class Select:
         from bnt.cohort import load_cohort
         from bnt.cohort._conditions import meets
         from bnt.cohort._files import refuse_existing
+        from bnt.cohort._inspect import people_of
         from bnt.errors import BadInput
 
         refuse_existing(self.out, self.overwrite, "cohort.json")
@@ -341,4 +342,7 @@ class Select:
         if not len(chosen):
             raise BadInput(f"None of the {len(whole)} subjects of {self.cohort} meets these conditions.")
         chosen.save(self.out, overwrite=self.overwrite)
-        print(f"{self.out}: {len(chosen)} of {len(whole)} subjects, {len(whole) - len(chosen)} left out")
+        people, of = (len(set(people_of(one.participants))) for one in (chosen, whole))
+        what = "subjects" if of == len(whole) else "scans"
+        more = "" if of == len(whole) else f" ({people} of {of} people)"
+        print(f"{self.out}: {len(chosen)} of {len(whole)} {what}{more}, {len(whole) - len(chosen)} left out")

@@ -317,6 +317,11 @@ def _subjects(report: Inspection) -> str:
     return f"{report.n_subjects:,} subjects"
 
 
+def _counted(report: Inspection) -> str:
+    """Return what tables count: people, or scans where people have several."""
+    return "scans" if report.n_people < report.n_subjects else "n"
+
+
 def _sites(report: Inspection) -> str:
     if [site.name for site in report.sites] == ["unknown"]:
         return "sites unknown (bnt import --site-column names their column)"
@@ -340,7 +345,7 @@ def _of_score(label: str, score: Score) -> list[str]:
         f"Score {label}",
         f"  n {found.n:,}, mean {found.mean:.4g} ± {found.sd:.4g} SD, median {found.median:.4g}, range "
         f"{score.smallest:.4g} to {score.largest:.4g}, missing {score.missing}",
-        f"  {score.smallest:.4g} |{bars}| {score.largest:.4g}   (largest bar: {top} subjects)",
+        f"  {score.smallest:.4g} |{bars}| {score.largest:.4g}   (largest bar: {top})",
     ]
 
 
@@ -348,7 +353,7 @@ def _by_class(report: Inspection) -> list[str]:
     columns = [c for c in _DIGITS if any(c in part.numbers for part in report.classes)]
     sexes = sorted({s for part in report.classes for s in part.sexes}, reverse=True)
     show_sex = bool(sexes) and len(sexes) <= 4 and report.label != "sex"
-    rows = [[report.label or "", "n", "%", *(["/".join(sexes)] if show_sex else []), *columns]]
+    rows = [[report.label or "", _counted(report), "%", *(["/".join(sexes)] if show_sex else []), *columns]]
     known = sum(part.n for part in report.classes) or 1
     for part in report.classes:
         name = report.levels.get(part.name, part.name)
@@ -374,7 +379,15 @@ def _by_site(report: Inspection) -> list[str]:
     columns = [c for c in dict.fromkeys(described) if any(c in site.numbers for site in report.sites)]
     classes = [report.levels[v] for v in report.levels]
     two = len(classes) == 2
-    head = ["site", "n", *classes, *([f"% {classes[1]}"] if two else []), "volumes", *columns, "ROIs missing"]
+    head = [
+        "site",
+        _counted(report),
+        *classes,
+        *([f"% {classes[1]}"] if two else []),
+        "volumes",
+        *columns,
+        "ROIs missing",
+    ]
     rows = [head]
     for site in report.sites:
         counts = [site.classes[v] for v in report.levels]

@@ -20,8 +20,9 @@ import pandas as pd
 
 from bnt.cohort._store import file_sha256
 from bnt.errors import BadInput
+from bnt.sources._cifti_atlas import cifti_rois
 from bnt.sources._names import one_line, parsing
-from bnt.sources._roi_tables import bare_stem, described, network_of, read_lut, table_beside, tidy
+from bnt.sources._roi_tables import bare_stem, described, read_lut, table_beside, tidy
 
 if TYPE_CHECKING:
     from nibabel import Nifti1Image
@@ -180,7 +181,7 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "atlas"
 
 
-def _from_file(file: Path, name: str = "", table: pd.DataFrame | None = None) -> Atlas:
+def _from_file(file: Path, name: str = "", table: pd.DataFrame | None = None, surfaces: tuple[Path, ...] = ()) -> Atlas:
     """Read an atlas file, with the table beside it unless one is given."""
     import nibabel as nib
 
@@ -195,7 +196,7 @@ def _from_file(file: Path, name: str = "", table: pd.DataFrame | None = None) ->
     )
     name = safe_name(name or short)
     if cifti:
-        return Atlas(name, "cifti", file, _cifti_rois(file))
+        return Atlas(name, "cifti", file, cifti_rois(file, table, surfaces))
     beside = table if table is not None else table_beside(file)
     if len(shape) == 4:
         rois = pd.DataFrame({"roi": np.arange(1, shape[3] + 1)})
@@ -244,31 +245,6 @@ def _placed(atlas: Atlas, places: np.ndarray) -> Atlas:
     if not {"x", "y", "z"} <= set(rois.columns) or rois[["x", "y", "z"]].isna().all(axis=None):
         rois = rois.assign(**dict(zip("xyz", np.round(places, 2).T)))
     return Atlas(atlas.name, atlas.form, atlas.file, rois)
-
-
-# -- CIFTI label files --
-
-
-def _cifti_rois(file: Path) -> pd.DataFrame:
-    """Return the ROIs of a ``dlabel.nii`` file: the labels that grayordinates have, by their keys."""
-    import nibabel as nib
-
-    with parsing(file, "a CIFTI label file"):
-        image: Any = nib.load(file)
-        axis = image.header.get_axis(0)
-        is_label = isinstance(axis, nib.cifti2.LabelAxis)
-        keys = np.unique(np.asarray(image.dataobj)[0]) if is_label else np.array([])
-    if not is_label:
-        raise BadInput(f"{file} is a CIFTI file without a label table: give a .dlabel.nii file.", "atlas")
-    names = {key: str(name) for key, (name, _) in axis.label[0].items()}
-    numbers = [int(key) for key in keys if int(key) > 0 and names.get(int(key), "") != "???"]
-    rois = pd.DataFrame({"roi": numbers, "label": [names.get(n, "") for n in numbers]})
-    beside = table_beside(file)
-    if beside is not None:
-        rois = described(rois[["roi"]], beside, file)
-    else:
-        rois["network"] = [network_of(one) for one in rois["label"]]
-    return rois if {"x", "y", "z"} <= set(rois.columns) else rois.assign(x=np.nan, y=np.nan, z=np.nan)
 
 
 # -- atlases to fetch --------------------------------------------------------------------------------------
@@ -356,4 +332,19 @@ def _from_templateflow(given: str, name: str, space: str) -> Atlas:
         )
     tables = [Path(one) for one in (table if isinstance(table, list) else [table])]
     beside = read_lut(tables[0]) if len(tables) == 1 and tables[0].stat().st_size else None
-    return _from_file(files[0], name or "-".join(filter(None, (atlas, desc))), beside)
+    surfaces = _midthickness() if surface else ()
+    return _from_file(files[0], name or "-".join(filter(None, (atlas, desc))), beside, surfaces)
+
+
+def _midthickness() -> tuple[Path, ...]:
+    """Return TemplateFlow's surfaces of both hemispheres; none where they are neither here nor to be downloaded."""
+    from templateflow import api
+
+    try:
+        with downloading("The surfaces of TemplateFlow", "connect and repeat the command"):
+            asked = {"density": "32k", "suffix": "midthickness", "extension": ".surf.gii"}
+            found = [api.get("fsLR", hemi=hemisphere, **asked) for hemisphere in "LR"]
+    except BadInput:
+        return ()  # the import says that there are no coordinates
+    files = [one for each in found for one in (each if isinstance(each, list) else [each])]
+    return tuple(Path(one) for one in files if Path(one).stat().st_size)

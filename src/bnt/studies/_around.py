@@ -54,17 +54,19 @@ def covariate_table(
     task: str,
     positive: str | None,
 ) -> pd.DataFrame:
-    """Return one row per set of columns and split: its test metrics."""
-    from bnt.training._task import task_for
+    """Return one row per set of columns and split: its test metrics, of people and not of scans, as those of models."""
+    from bnt.cohort._inspect import people_of
+    from bnt.training._task import averaged, task_for
 
-    y, rows = cohort.labels(label), []
+    y, rows, people = cohort.labels(label), [], people_of(cohort.participants)
     for name, columns in sets.items():
         for split in splits:
             train, _, test = split.rows(cohort)
             what = task_for(y, task, train, positive)
             predicted = _predicted(cohort, columns, what, y, train, test)
-            metrics = {k: v for k, v in what.metrics(y[test], predicted).items() if isinstance(v, float)}
-            rows.append({"variant": name, "split": split.name, "n_test": len(test), **metrics})
+            found = averaged(y[test], predicted, people[test], what.kind == "classification")
+            metrics = {k: v for k, v in what.metrics(*found).items() if isinstance(v, float)}
+            rows.append({"variant": name, "split": split.name, "n_test": len(set(people[test])), **metrics})
     return pd.DataFrame(rows)
 
 
