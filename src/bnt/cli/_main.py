@@ -60,6 +60,10 @@ COMMANDS = {
         "_result_commands.Explain", "explain a run: attention by network, cluster assignments, edge attributions"
     ),
     "report": Command("_result_commands.Report", "write one self-contained HTML page about a run or a study"),
+    "export": Command("_sharing_commands.Export", "write a model to share: safetensors, JSON and card; also to a hub"),
+    "bids-app": Command(
+        "_sharing_commands.BidsApp", "run as a BIDS App: bids_dir output_dir participant|group", _REPEAT
+    ),
     "models": Command("_model_commands.Models", "list models, or show the options of one"),
     "theory": Command("_paper_commands.Theory", "check the paper's theorems"),
     "bench": Command("_model_commands.Bench", "measure speed and memory here: data, connectivity, train, models"),

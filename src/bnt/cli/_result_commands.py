@@ -26,7 +26,8 @@ class Predict:
     """
 
     trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A folder made by `bnt train`, or one of the runs of a study (STUDY/runs/...)."""
+    """A folder made by `bnt train`, one of the runs of a study (STUDY/runs/...), a folder of `bnt export`, or a model
+    on the hub (hf://owner/name)."""
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """A cohort, a folder of derivatives, or one file."""
     out: Path | None = None
@@ -58,7 +59,9 @@ class Predict:
         from bnt.cohort import load_cohort
         from bnt.cohort._files import write_atomic
         from bnt.errors import BadInput
+        from bnt.predict._outliers import UNAVAILABLE
         from bnt.predict._subjects import NOT_AVAILABLE, explained_target, subject_table
+        from bnt.training._hub import local_model
         from bnt.training._trained import TrainedRun
 
         if self.top < 1:
@@ -66,7 +69,7 @@ class Predict:
         if self.out is not None and (self.out.is_dir() or not self.out.absolute().parent.is_dir()):
             raise BadInput(f"--out {self.out} is a folder, or its folder does not exist: give a file to write.")
         refuse_study(self.trained_run)
-        trained = TrainedRun(self.trained_run, model_file=self.model_file)
+        trained = TrainedRun(local_model(self.trained_run), model_file=self.model_file)
         n_top = self.top if self.explain else 0
         if (self.source / "cohort.json").is_file():
             table = subject_table(trained, load_cohort(self.source), n_top, adapt=self.adapt)
@@ -95,7 +98,9 @@ class Predict:
             say("Nothing was adapted: every site is in training.")
         if self.explain and not table["top_connections"].str.startswith(NOT_AVAILABLE).all():
             say(f"Signed numbers behind connections are what each adds to {explained_target(trained)}.")
-        unlike = ~table["unlike_training"].isin(["", "site not known"])
+        unlike = ~table["unlike_training"].isin(["", "site not known", UNAVAILABLE])
+        if (table["unlike_training"] == UNAVAILABLE).any():
+            say(f"Whether scans are like the training data is {UNAVAILABLE}.")
         if unlike.any():
             first = table.loc[unlike].iloc[0]
             say(
@@ -154,7 +159,8 @@ class Validate:
     """
 
     trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A folder made by `bnt train`, or one of the runs of a study (STUDY/runs/...)."""
+    """A folder made by `bnt train`, one of the runs of a study (STUDY/runs/...), a folder of `bnt export`, or a model
+    on the hub (hf://owner/name)."""
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
     """A cohort of other people, with the label of the run."""
     out: Path
@@ -174,10 +180,11 @@ class Validate:
         from bnt.cohort import load_cohort
         from bnt.predict import validate_run
         from bnt.report import write_validation
+        from bnt.training._hub import local_model
         from bnt.training._trained import TrainedRun
 
         refuse_study(self.trained_run)
-        trained = TrainedRun(self.trained_run, model_file=self.model_file)
+        trained = TrainedRun(local_model(self.trained_run), model_file=self.model_file)
         cohort = load_cohort(self.cohort)
         found = validate_run(trained, cohort, adapt=self.adapt, allow_same_ids=self.allow_same_ids)
         for sentence in found.facts["new_sites"]:
@@ -256,10 +263,11 @@ class Explain:
         from bnt.explain._writing import Explanation, chosen_rows
         from bnt.report._explained import checks, findings
         from bnt.training import TrainedRun
+        from bnt.training._hub import local_model
 
         if self.sanity == 1 or self.sanity < 0:
             raise BadInput(f"sanity is {self.sanity}: stability compares at least 2 refits.", parameter="sanity")
-        trained = TrainedRun(self.trained_run, model_file=self.model_file)
+        trained = TrainedRun(local_model(self.trained_run), model_file=self.model_file)
         also = [TrainedRun(path, model_file=self.model_file) for path in self.also]
         cohort = load_cohort(self.cohort)
         for one in (trained, *also):

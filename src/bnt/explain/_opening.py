@@ -19,6 +19,7 @@ from bnt.splits import read_splits
 from bnt.splits._split import PARTS
 from bnt.training._config import RunConfig
 from bnt.training._learner import Learner
+from bnt.training._shared import is_shared
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
 PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
@@ -59,8 +60,8 @@ def outputs(
 
 
 def keeps_no_subjects(folder: Path) -> bool:
-    """Whether this is a saved estimator: weights without the subjects they were learned from."""
-    return (folder / "estimator.json").is_file()
+    """Whether this is a saved estimator or an exported model: weights without the subjects they were learned from."""
+    return (folder / "estimator.json").is_file() or is_shared(folder)
 
 
 def part_ids(folder: Path, part: str) -> np.ndarray:
@@ -77,7 +78,7 @@ def part_rows(folder: Path, cohort: Cohort, part: str) -> np.ndarray:
 def training_part(folder: Path, config: RunConfig, cohort: Cohort | None = None) -> tuple[Cohort, np.ndarray] | None:
     """Return where a run's training subjects are: in the cohort given, or in the one it was trained on.
 
-    None where neither holds them all any more, and of a saved estimator, which does not know its subjects' names. A
+    None where neither holds them all any more, and of a saved or exported model, which does not know their names. A
     refitted run was trained on its validation part too.
     """
     if keeps_no_subjects(folder):

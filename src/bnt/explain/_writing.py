@@ -26,7 +26,7 @@ from bnt.explain._clusters import (
 )
 from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
 from bnt.explain._maps import painted, roi_values, strongest_rois, write_brain_maps
-from bnt.explain._opening import is_network, part_rows, training_part, true_labels
+from bnt.explain._opening import is_network, keeps_no_subjects, part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
 from bnt.plotting import _brain as figures
@@ -281,6 +281,8 @@ def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarra
     """Return the subjects to explain: a part of the run's split, or everyone in the cohort."""
     if subjects == "all":
         return np.arange(len(cohort))
+    if keeps_no_subjects(trained.folder):
+        raise BadInput(f"{trained.folder} does not know its subjects: explain all of the cohort instead.", "subjects")
     rows = part_rows(trained.folder, cohort, subjects)
     if not len(rows):
         raise BadInput(

@@ -296,7 +296,7 @@ class BolT(Network):
     ) -> Output:
         """Answer for series (B, T, V), of each scan its first ``lengths``; see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
-        z, lengths = check_whole_series(series, lengths, len(x), self.n_rois)
+        z, lengths = check_whole_series(series, lengths, x.shape[0], self.n_rois)
         if int(lengths.min()) < self.window:
             raise BadInput(f"A scan has {int(lengths.min())} volumes and the windows {self.window}: set window.")
         n_windows = (lengths - self.window).div(self.shift, rounding_mode="floor") + 1  # (B,)

@@ -123,7 +123,8 @@ class BrainNetCNN(Network):
     ) -> Output:
         """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
-        nodes = self._by_graph(x) if x.device.type == "cpu" else self._nodes(x)  # (B, V)
+        at_once = x.device.type != "cpu" or torch.compiler.is_exporting()  # one at a time would fix their number
+        nodes = self._nodes(x) if at_once else self._by_graph(x)  # (B, V)
         g = self._dropped(self._rectified(self.n2g(nodes)))  # (B, 256)
         g = self._dropped(self._rectified(self.dense1(g)))
         g = self._dropped(self._rectified(self.dense2(g)))

@@ -260,7 +260,7 @@ class BrainNetGNN(Network):
         Connectomes are not used. The attention returned, (B, 1, V, V), is the learned graph.
         """
         check_connectomes(x, self.n_rois)
-        encoded = self.encoder(check_series(series, len(x), self.n_volumes, self.n_rois))  # (B, V, 64)
+        encoded = self.encoder(check_series(series, x.shape[0], self.n_volumes, self.n_rois))  # (B, V, 64)
         z, edges = self.attention(self.query(encoded), self.key(encoded), self.value(encoded))  # (B, V, 24), (B, V, V)
         logits = self.head(self.graph(z, edges.mT))
         if self.classifier is not None:

@@ -93,7 +93,7 @@ class BrainNetMLP(Network):
     ) -> Output:
         """Answer for connectomes (B, V, V) and series (B, T, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
-        series = check_series(series, len(x), self.n_volumes, self.n_rois)
+        series = check_series(series, x.shape[0], self.n_volumes, self.n_rois)
         spatial = self.spatial(x.flatten(1).index_select(1, self.upper))  # (B, h)
         joined = torch.cat([dropout(spatial, self.dropout, self.training), self._spectral(series)], 1)
         return Output(self.last(F.gelu(self.norm(joined))))

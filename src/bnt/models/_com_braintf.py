@@ -179,7 +179,7 @@ class ComBrainTF(Network):
         """Answer for connectomes (B, V, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
         n = self.n_networks
-        prompts = self.prompts.to(x.dtype).expand(len(x), -1, -1)
+        prompts = self.prompts.to(x.dtype).expand(x.shape[0], -1, -1)
         tokens = torch.cat([prompts, x], 1)  # (B, N + V, V)
         of = torch.cat([torch.arange(n, device=x.device), self.network_of])  # a prompt is the first of its network
         order = of.argsort(stable=True)

@@ -39,7 +39,8 @@ class SeriesEncoder(nn.Module):
         padded = F.pad(series.transpose(1, 2).reshape(b * v, t), (1, 1))  # (B V, T + 2)
         with torch.no_grad():
             taps = self.filters.weight[:, 0].T  # (3, h)
-            best = torch.cat([(rows.unfold(1, 3, 1) @ taps).max(1).indices for rows in padded.split(ROWS)])  # (B V, h)
+            parts = (padded,) if torch.compiler.is_exporting() else padded.split(ROWS)  # parts would fix B
+            best = torch.cat([(rows.unfold(1, 3, 1) @ taps).max(1).indices for rows in parts])  # (B V, h)
         windows = torch.stack([padded.gather(1, best + k) for k in range(3)], -1)  # (B V, h, 3)
         assert self.filters.bias is not None
         responses = (windows * self.filters.weight[:, 0]).sum(-1) + self.filters.bias
@@ -159,7 +160,7 @@ class DualPath(Network):
     ) -> Output:
         """Answer for connectomes (B, V, V) and series (B, T, V); see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
-        series = check_series(series, len(x), self.n_volumes, self.n_rois)
+        series = check_series(series, x.shape[0], self.n_volumes, self.n_rois)
         rows, columns = torch.triu_indices(self.n_rois, self.n_rois, offset=1, device=x.device)
         linear = self.edges(x[:, rows, columns])  # (B, C)
         loops = torch.eye(self.n_rois, dtype=torch.bool, device=x.device)

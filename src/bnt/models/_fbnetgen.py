@@ -251,7 +251,7 @@ class FBNetGen(Network):
         The attention returned, (B, 1, V, V), is the generated graph.
         """
         check_connectomes(x, self.n_rois)
-        embeddings = self.encoder(check_series(series, len(x), self.n_volumes, self.n_rois))  # (B, V, E)
+        embeddings = self.encoder(check_series(series, x.shape[0], self.n_volumes, self.n_rois))  # (B, V, E)
         graph = embedding_graph(embeddings if self.released else over_rois(embeddings))  # (B, V, V)
         z = self.round1(self._pass(graph, x))
         z = self.norm1(z.flatten(0, 1)).view_as(z)  # one channel per feature, over subjects and ROIs

@@ -76,8 +76,9 @@ def pair_kinds(bins: Tensor, n_bins: int) -> Tensor:
     first, and n_bins + 1 a node and itself.
     """
     kinds = F.pad(bins, (1, 0, 1, 0), value=n_bins)
-    kinds[:, 1:, 1:].diagonal(dim1=-2, dim2=-1).fill_(n_bins + 1)
-    return kinds
+    itself = torch.eye(kinds.shape[-1], dtype=torch.bool, device=kinds.device)
+    itself[0, 0] = False
+    return kinds.masked_fill_(itself, n_bins + 1)
 
 
 # -- centrality encoding: where nodes start ------------------------------------------------------------
@@ -304,7 +305,7 @@ class Graphormer(Network):
         check_connectomes(x, self.n_rois)
         bins = self.bins(x)  # (B, V, V)
         nodes = self.nodes(bins)  # (B, V, d)
-        z = torch.cat([self.token.expand(len(x), -1, -1), nodes], 1)  # (B, 1 + V, d)
+        z = torch.cat([self.token.expand(x.shape[0], -1, -1), nodes], 1)  # (B, 1 + V, d)
         z = drop(self.norm(z), self.p, self.training)
         kinds = pair_kinds(bins, self.bins.n_bins)  # (B, 1 + V, 1 + V)
         attention = []

@@ -92,7 +92,7 @@ class MeanMLP(Network):
     ) -> Output:
         """Answer for series (B, T, V), of each scan its first ``lengths``; see :meth:`bnt.nn.Network.forward`."""
         check_connectomes(x, self.n_rois)
-        series, lengths = check_whole_series(series, lengths, len(x), self.n_rois)
+        series, lengths = check_whole_series(series, lengths, x.shape[0], self.n_rois)
         sizes = lengths.tolist()
         volumes = torch.cat([scan[:size] for scan, size in zip(series, sizes)])  # (sum of T, V): no padding
         z = self._activate(self.norm(self.first(volumes)))  # (sum of T, h)

@@ -27,7 +27,7 @@ def laplacian_eigenpairs(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """
     a = x if x.dtype.itemsize >= 4 else x.float()  # half precision has no eigen-decomposition
     a = ((a + a.mT) / 2).abs()
-    a.diagonal(dim1=-2, dim2=-1).zero_()
+    a.masked_fill_(torch.eye(a.shape[-1], dtype=torch.bool, device=a.device), 0.0)
     degree = a.sum(-1)  # (B, V)
     root = torch.where(degree > 0, degree, 1.0).rsqrt()
     # The lowest eigenvalues of I - S are the highest of S, in reverse.

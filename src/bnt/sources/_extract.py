@@ -317,7 +317,8 @@ class Extraction:
 
         if jobs < 0:
             raise BadInput(f"jobs is {jobs}: give 0 for one per core, or more.", "jobs")
-        with held(work / ".lock", wait=5.0):
+        who = sha256(" ".join(sorted({i.participant for i in self.images})).encode()).hexdigest()[:8]
+        with held(work / f".{who}.lock", wait=5.0):  # imports of other people may share the folder
             waiting = [i for i in self.images if any(_kept(self.place(work, i, a)) is None for a in self.atlases)]
             done = len(self.images) - len(waiting)
             if done:

@@ -78,6 +78,7 @@ def import_cohort(
     transpose: bool = False,
     dtype: str = "float32",
     overwrite: bool = False,
+    work: str | Path | None = None,
 ) -> Cohort:
     """Make a cohort of the scans in a file or folder, and open it.
 
@@ -133,6 +134,8 @@ def import_cohort(
     dtype : {"float32", "float16"}
     overwrite : bool
         Replace a cohort that is at ``out``.
+    work : path, optional
+        Where the series of images are kept for other imports; without it beside ``out``, until that is complete.
 
     Returns
     -------
@@ -182,7 +185,7 @@ def import_cohort(
     from bnt.sources._several import ingest_atlases, same_people
 
     founds = [first, *(same_people(other, first) for other in founds[1:])]
-    return ingest_atlases(founds, rules, source.name, out=out, jobs=jobs, dtype=dtype, overwrite=overwrite)
+    return ingest_atlases(founds, rules, source.name, out=out, jobs=jobs, dtype=dtype, overwrite=overwrite, work=work)
 
 
 def read_cohort(

@@ -106,6 +106,7 @@ def ingest_atlases(
     jobs: int = 0,
     dtype: str = "float32",
     overwrite: bool = False,
+    work: str | Path | None = None,
 ) -> Cohort:
     """Make one cohort of the same people's scans of one or several atlases.
 
@@ -120,13 +121,15 @@ def ingest_atlases(
         As in :func:`bnt.sources._ingest.ingest`.
     jobs : int
         Processes that read images; 0 is one per core.
+    work : path, optional
+        Where the series of images are kept; without it beside ``out``, until that is complete.
     """
     names = [safe_name(found.atlas) for found in founds]
     twice = next((one for one in names if names.count(one) > 1), None)
     if twice is not None:
         raise BadInput(f"Two atlases are called {twice}: name one of them, --atlas NAME=FILE.", "atlas")
-    work = out.with_name(f".{out.name}.extracted")
-    founds = extracted(founds, work, jobs)
+    extracts = out.with_name(f".{out.name}.extracted") if work is None else Path(work)
+    founds = extracted(founds, extracts, jobs)
     if len(founds) == 1:
         cohort = ingest(founds[0], rules, name, out=out, dtype=dtype, overwrite=overwrite)
     else:
@@ -136,7 +139,8 @@ def ingest_atlases(
         }
         write_together(out, makers, overwrite=overwrite)
         cohort = load_cohort(out)
-    shutil.rmtree(work, ignore_errors=True)
+    if work is None:
+        shutil.rmtree(extracts, ignore_errors=True)
     return cohort
 
 

@@ -6,6 +6,7 @@ __all__ = [
     "RunConfig",
     "TrainedRun",
     "describe",
+    "export_run",
     "find_recipe",
     "make_learner",
     "train_run",
@@ -13,6 +14,7 @@ __all__ = [
 
 from ._adjustments import Adjustments
 from ._config import RunConfig, describe
+from ._export import export_run
 from ._learner import Learner, make_learner
 from ._recipe import RECIPES, Recipe, find_recipe
 from ._run import train_run

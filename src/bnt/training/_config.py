@@ -115,18 +115,20 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
+def config_of(data: dict[str, Any]) -> RunConfig:
+    """Return the configuration that :meth:`RunConfig.to_dict` gave as plain data."""
+    data = data | {"recipe": Recipe(**data["recipe"]), "task": Task.from_dict(data["task"])}
+    more = {"rois": tuple(data.get("rois", ())), "adjustments": Adjustments(**data.get("adjustments", {}))}
+    return RunConfig(**data | more)
+
+
 def read_config(folder: Path) -> RunConfig:
     """Read the ``config.toml`` of a run."""
     file = folder / "config.toml"
     if not file.is_file():
         raise BadInput(f"{folder} has no config.toml, so it is not a run: give the folder that bnt train made.")
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-        data["recipe"] = Recipe(**data["recipe"])
-        data["rois"] = tuple(data.get("rois", ()))
-        data["task"] = Task.from_dict(data["task"])
-        data["adjustments"] = Adjustments(**data.get("adjustments", {}))
-        return RunConfig(**data)
+        return config_of(tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run's configuration of this version ({error}): train again.") from error
 

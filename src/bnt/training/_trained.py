@@ -20,6 +20,7 @@ from bnt.splits import Split, read_splits
 from bnt.training._checkpoint import load_tensors
 from bnt.training._config import RunConfig, read_config, roi_names
 from bnt.training._learner import make_learner
+from bnt.training._shared import WEIGHTS, is_shared, read_shared
 
 
 @dataclass
@@ -143,7 +144,7 @@ class TrainedRun:
     Parameters
     ----------
     folder : path
-        A folder made by ``bnt train``, or by the ``save`` of an estimator.
+        A folder made by ``bnt train``, by the ``save`` of an estimator, or by ``bnt export``.
     device : str, optional
         Where the networks go; by default where they were trained.
     options : dict, optional
@@ -176,8 +177,11 @@ class TrainedRun:
         model_file: str | Path | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.config: RunConfig = read_config(self.folder)
-        check_finished(self.folder)
+        self._shared = read_shared(self.folder) if is_shared(self.folder) else None
+        self.config: RunConfig = read_config(self.folder) if self._shared is None else self._shared.config
+        weights = self.folder / ("weights.safetensors" if self._shared is None else WEIGHTS)
+        if self._shared is None:
+            check_finished(self.folder)
         if device is not None:
             self.config = replace(self.config, device=device)
         if options is not None:
@@ -191,19 +195,21 @@ class TrainedRun:
                 f"{folder} was made by revision {self.config.revision} of {self.config.model}, this bnt has revision "
                 f"{revision}, which gives other numbers: train again, or use the bnt that made it."
             )
-        named, _ = load_tensors(self.folder / "weights.safetensors")
+        named, _ = load_tensors(weights)
         if not named or (entry.is_own and not entry.trains_in_epochs):
             raise BadInput(
                 f"{folder} keeps no weights: its scikit-learn estimator could be kept as a pickle only, which bnt "
                 "neither writes nor reads; fit it in Python."
             )
-        with readable(self.folder / "weights.safetensors", f"it does not fit {self.config.model}, train again"):
+        with readable(weights, f"it does not fit {self.config.model}, train again"):
             self.learner = make_learner(self.config)
             self.learner.load(named)
 
     @property
     def threshold(self) -> float:
         """The probability above which the positive class is predicted: chosen on validation, or 0.5."""
+        if self._shared is not None:
+            return self._shared.threshold
         if self.config.adjustments.threshold is None:
             return 0.5
         return float(load_result(self.folder).report["threshold"])
@@ -241,9 +247,9 @@ class TrainedRun:
         warnings.warn(f"{found}: make sure that it is the same atlas in the same order.", stacklevel=2)
 
     def splits(self) -> Split:
-        """Return who was trained on, selected on and tested on; a saved estimator does not know its subjects."""
+        """Return who was trained on, selected on and tested on; a saved or exported model does not know them."""
         if not (self.folder / "splits.csv").is_file():
-            raise BadInput(f"{self.folder} keeps no split: it is a saved estimator, not a run of bnt train.")
+            raise BadInput(f"{self.folder} keeps no split: it is a saved estimator or an exported model, not a run.")
         return read_splits(self.folder / "splits.csv")[0]
 
     def predict(self, cohort: Cohort) -> np.ndarray:

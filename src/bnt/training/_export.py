@@ -1,0 +1,189 @@
+"""A finished run as a model to share: its weights, what they expect and a card for a hub, without its subjects."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from bnt import __version__
+from bnt.cohort import Cohort, load_cohort
+from bnt.cohort._files import new_folder, without_folders, write_atomic
+from bnt.cohort._inspect import people_of
+from bnt.errors import BadInput
+from bnt.models._registry import is_own, short_name
+from bnt.training._checkpoint import load_tensors, save_tensors
+from bnt.training._config import RunConfig
+from bnt.training._run import model_card
+from bnt.training._shared import CARD, CONFIG, FORMAT, WEIGHTS, sha256_of, shareable
+from bnt.training._trained import RunResult, TrainedRun, load_result
+
+FEWEST = 5  # people of a site whose mean may leave the house
+OF_SITES = ("means", "combat_shift", "combat_scale")  # arrays with one row of edges per site
+KEPT = ("n", "n_scans", "test", "positive_class", "site_caution", "new_sites", "threshold", "n_parameters", "versions")
+METRICS = {"auroc": "roc_auc", "accuracy": "accuracy", "mae": "mae", "mse": "mse", "r2": "r_squared", "r": "pearsonr"}
+
+
+def export_run(
+    run: str | Path, out: str | Path, *, licence: str = "", onnx: bool = False, overwrite: bool = False
+) -> Path:
+    """Write a finished run as a model to share; ``TrainedRun``, ``bnt predict`` and ``bnt validate`` open it.
+
+    The folder holds ``config.json``, ``model.safetensors`` and the card ``README.md``, as model hubs expect them. It
+    has no subject's id, scan, label or prediction, no path of this machine, no code and no pickle. The intervals of
+    ``bnt predict`` and its comparison with the training people need these people, so an exported model has neither.
+
+    Parameters
+    ----------
+    run : path
+        A folder made by ``bnt train``.
+    out : path
+        The folder to write.
+    licence : str
+        The hub's name of a licence for the card, such as ``mit`` or ``cc-by-4.0``; none is claimed without it.
+    onnx : bool
+        Also write ``model.onnx``, for programs without torch; refused where ONNX lacks an operator of the network.
+    overwrite : bool
+        Replace an exported model that is there.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> from bnt.training import TrainedRun, export_run
+    >>> folder = export_run("run", "shared", overwrite=True)  # run: a folder made by bnt train
+    >>> sorted(file.name for file in folder.iterdir())
+    ['README.md', 'config.json', 'model.safetensors']
+    >>> TrainedRun(folder).config.model
+    'bnt'
+    """
+    run, out = Path(run), Path(out)
+    if (run / "estimator.json").is_file():
+        raise BadInput(f"{run} is a saved estimator, which was never tested: export a run that bnt train made.")
+    result = load_result(run)
+    tensors, facts = load_tensors(run / "weights.safetensors")
+    if not tensors:
+        raise BadInput(f"{run} keeps no weights: its scikit-learn estimator could be kept as a pickle only.")
+    refuse_small_sites(result, list(tensors))
+    config = shareable(result.config, short_name(result.config.model))
+    report = {name: result.report[name] for name in KEPT if name in result.report}
+    with new_folder(out, overwrite=overwrite, marker=CONFIG) as work:
+        save_tensors(work / WEIGHTS, tensors, {"members": facts.get("members", 1)})
+        data = {
+            "format": FORMAT,
+            "library_name": "bnt",
+            "model_type": config.model,
+            "bnt_version": __version__,
+            "config": config.to_dict(),
+            "config_sha256": config.digest(),
+            "weights_sha256": sha256_of(work / WEIGHTS),
+            "threshold": result.report.get("threshold", 0.5),
+            "report": report,
+        }
+        text = json.dumps(data, indent=2, default=float) + "\n"
+        write_atomic(work / CONFIG, without_folders(text, result.config.cohort))
+        write_atomic(work / CARD, card(config, result.report, licence, onnx))
+        opened = TrainedRun(work, model_file=_file_of(result.config))
+        if onnx:
+            from bnt.training._onnx import write_onnx
+
+            write_onnx(opened, work / "model.onnx", run)
+    return out
+
+
+def _file_of(config: RunConfig) -> str | None:
+    return config.model.rpartition(":")[0] if is_own(config.model) else None
+
+
+def refuse_small_sites(result: RunResult, names: list[str]) -> None:
+    """Refuse weights that hold the mean of a site of a few people: that of one person is their connectome."""
+    if not any(name.rpartition(".")[2] in OF_SITES for name in names):
+        return
+    where, config = result.folder, result.config
+    try:
+        cohort: Cohort = load_cohort(config.cohort)
+    except BadInput as error:
+        raise BadInput(
+            f"The weights of {where} hold means of sites, and {config.cohort or 'the cohort'} is not there to count "
+            "their people: put it back, or export a model without site means."
+        ) from error
+    part = dict.fromkeys(TrainedRun(where).splits().parts["train"])
+    people = people_of(cohort.participants)
+    pairs = {(site, who) for name, site, who in zip(cohort.ids, cohort.sites, people) if str(name) in part}
+    small = {str(site): n for site, n in Counter(site for site, _ in pairs).items() if n < FEWEST}
+    if small:
+        site, n = next(iter(small.items()))
+        raise BadInput(
+            f"The weights of {where} hold the mean of each site, and site {site!r} has {n} training "
+            f"{'person' if n == 1 else 'people'}, fewer than {FEWEST}: leave such sites out with bnt select and train "
+            "again, or export a model without site means."
+        )
+
+
+# -- the card ----------------------------------------------------------------------------------------
+
+
+def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool) -> str:
+    """Return the card of a model hub: metadata as YAML, then the model card of the run and how to use the model."""
+    head = "\n".join(
+        ["---", *(f"{name}: {json.dumps(value)}" for name, value in metadata(config, report, licence).items()), "---"]
+    )
+    reads = "connectomes and time series" if _reads_series(config) else "connectomes"
+    rois = f", {', '.join(config.rois[:3])} and so on" if config.rois else ""
+    lines = [
+        "## How to use it",
+        "",
+        "```sh",
+        "pip install 'brain-network-transformer[hub]'",
+        "bnt predict hf://OWNER/NAME cohort      # or the folder of these files",
+        "bnt validate hf://OWNER/NAME cohort --out validation",
+        "```",
+        "",
+        f"It reads {config.kind} {reads} of {config.n_rois} ROIs, in the order of the training data{rois} (`rois` in",
+        "`config.json`). It predicts "
+        + (
+            f"`{config.label}`."
+            if config.task.kind == "regression"
+            else f"`{config.label}`: {', '.join(map(str, config.task.classes))}."
+        ),
+        *(
+            [f"Its code is not here: it needs the file `{config.model.rpartition(':')[0]}`, given as `--model-file`."]
+            if is_own(config.model)
+            else []
+        ),
+        *(["`model.onnx` is the same model for ONNX Runtime, equal to 1e-5."] if onnx else []),
+        "",
+        "No person is in these files: no id, scan, label or prediction. So `bnt predict` gives no calibrated interval,",
+        "and `bnt validate` cannot tell people whom the model was trained on: validate on people who were not.",
+        "",
+    ]
+    return "\n".join([head, "", model_card(config, report).rstrip("\n"), "", *lines])
+
+
+def _reads_series(config: RunConfig) -> bool:
+    from bnt.models import find_entry
+
+    return not is_own(config.model) and find_entry(config.model).needs_series
+
+
+def metadata(config: RunConfig, report: dict[str, Any], licence: str) -> dict[str, Any]:
+    """Return the metadata of a model hub's card; each value is written as JSON, which is YAML too."""
+    name = f"{config.model}-{config.label}"
+    task = {"type": "graph-ml", "name": f"{config.task.kind} of {config.label}"}
+    data = {"type": "fmri-connectomes", "name": f"test part, {report['n']['test']} people", "split": "test"}
+    found = [(key, report["test"].get(key)) for key in METRICS]
+    metrics = [
+        {"type": METRICS[key], "name": key, "value": round(float(value), 4)}
+        for key, value in found
+        if value is not None
+    ]
+    return {
+        **({"license": licence} if licence else {}),
+        "library_name": "bnt",
+        "pipeline_tag": "graph-ml",
+        "tags": ["neuroimaging", "fmri", "connectome", "brain-network", short_name(config.model)],
+        "model-index": [{"name": name, "results": [{"task": task, "dataset": data, "metrics": metrics}]}],
+    }
