@@ -13,8 +13,8 @@ from sklearn.linear_model import LinearRegression
 import bnt
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models.classical._features import EdgeFeatures
-from bnt.models.classical._inputs import Adjusted, Confounds, Inputs
+from bnt.models.classical._features import Adjusted, EdgeFeatures
+from bnt.models.classical._inputs import Confounds, Inputs
 
 V = 16
 MODELS = [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from bnt.cohort import Cohort
 from bnt.splits import named_splits
-from bnt.studies._job import Variant
+from bnt.studies._job import Job, Variant
 from bnt.studies._study import Study
 from bnt.training._recipe import Recipe
 
@@ -30,3 +31,12 @@ def weights(folder: Path) -> dict[str, str]:
     """Each finished run's digest of its weights."""
     reports = sorted((folder / "runs").glob("*/report.json"))
     return {file.parent.name: json.loads(file.read_text())["weights_sha256"] for file in reports}
+
+
+def note_process(job: Job) -> None:
+    """Work that writes down who did it; a variant called fails does."""
+    file = Path(job.folder).with_suffix(".process")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(str(os.getpid()))
+    if job.variant.name == "fails":
+        raise ValueError("it was told to fail")

@@ -280,6 +280,7 @@ class Info:
     def run(self) -> None:
         """Inspect a cohort and print the report."""
         from bnt.cohort import load_cohort
+        from bnt.cohort._cache import FOLDER, cache_size
         from bnt.cohort._findings import layout
         from bnt.cohort._inspect import inspect_cohort
 
@@ -294,6 +295,12 @@ class Info:
             others = [str(cohort.with_atlas(name).path) for name in cohort.atlases if name != cohort.atlas]
             if others:
                 print(f"The same people in other atlases: {', '.join(others)}.")
+            n_kept, kept = cache_size(self.cohort)
+            if n_kept:
+                print(
+                    f"Kept in {self.cohort / FOLDER}: {n_kept} arrays, {kept / 1e6:,.1f} MB, that studies need; "
+                    "it may be deleted at any time, and --cache-gb of bnt compare bounds it."
+                )
 
 
 @dataclass

@@ -113,6 +113,9 @@ class Machine:
     """CPU threads per run."""
     device: str = "cpu"
     """cpu or cuda."""
+    cache_gb: float = 8.0
+    """Largest size, in GB, of what is computed once for all runs and kept in COHORT/cache, which may be deleted at any
+    time; 0 keeps nothing there."""
     address: str | None = None
     """Address of the Ray cluster; by default one is started here."""
     partition: str | None = None
@@ -193,6 +196,7 @@ def study_settings(target: Target, splitting: Splitting, machine: Machine) -> di
         "protocol": splitting.protocol,
         "threads": machine.threads,
         "device": machine.device,
+        "cache_gb": machine.cache_gb,
         "command": typed(),
     }
 

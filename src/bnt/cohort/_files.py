@@ -21,6 +21,13 @@ from typing import Any
 from bnt.errors import BadInput, in_one_line
 
 
+def state_folder() -> Path:
+    """Return the user's own folder for what is remembered between commands: ``BNT_STATE``, or where the system says."""
+    if os.environ.get("BNT_STATE"):
+        return Path(os.environ["BNT_STATE"]).expanduser()
+    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "bnt"
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside ``folder`` durable."""
     handle = os.open(folder, os.O_RDONLY)

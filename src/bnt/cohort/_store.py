@@ -137,7 +137,7 @@ def changed_files(path: Path) -> list[str]:
     return [name for name, digest in recorded.items() if file_sha256(path / name) != digest]
 
 
-class _GrowingArray:
+class GrowingArray:
     """An .npy file written row by row; its header is put in place when the number of rows is known."""
 
     def __init__(self, path: Path, n_columns: int, dtype: str) -> None:
@@ -196,12 +196,12 @@ class CohortWriter:
         self._sketches: list[np.ndarray] = [np.empty((0, sketches(np.zeros((1, n_edges(n_rois)))).shape[1]))]
         self._series_digests: list[str] = []
         self._lengths: list[int] = []
-        self._series: _GrowingArray | None = None
+        self._series: GrowingArray | None = None
         self._finished = False
 
     def __enter__(self) -> CohortWriter:
         self._work = self._stack.enter_context(new_folder(self.path, overwrite=self._overwrite))
-        self._edges = _GrowingArray(self._work / "connectomes.npy", n_edges(self.n_rois), self.dtype)
+        self._edges = GrowingArray(self._work / "connectomes.npy", n_edges(self.n_rois), self.dtype)
         return self
 
     def append(self, edges: np.ndarray, series: Iterable[np.ndarray] | None = None) -> None:
@@ -226,7 +226,7 @@ class CohortWriter:
             if np.ndim(one) != 2 or np.shape(one)[1] != self.n_rois:
                 raise BadInput(f"A series has shape {np.shape(one)}, expected (volumes, {self.n_rois}).")
             if self._series is None:
-                self._series = _GrowingArray(self._work / "timeseries.npy", self.n_rois, "float32")
+                self._series = GrowingArray(self._work / "timeseries.npy", self.n_rois, "float32")
             self._series.append(one)
             self._lengths.append(len(one))
             self._series_digests.append(scan_digest(one))

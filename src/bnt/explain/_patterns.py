@@ -25,8 +25,8 @@ from bnt.explain._opening import (
     is_network,
     margins,
 )
-from bnt.models.classical._features import EdgeFeatures
-from bnt.models.classical._inputs import Adjusted, Inputs
+from bnt.models.classical._features import Adjusted, EdgeFeatures
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import site_groups
 
 MOST_SUBJECTS = 2000  # more change a covariance little and cost memory

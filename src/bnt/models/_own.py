@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from bnt.cohort._files import held, write_atomic
+from bnt.cohort._files import held, state_folder, write_atomic
 from bnt.errors import BadInput, in_one_line
 from bnt.models._catalog import Entry
 from bnt.models._registry import (
@@ -181,9 +180,7 @@ def remember(name: str, digest: str | None) -> None:
 
 def _memory() -> Path:
     """Return the file of what was trained with, in the user's own folder."""
-    if os.environ.get("BNT_STATE"):
-        return Path(os.environ["BNT_STATE"]).expanduser() / "own_models.json"
-    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")) / "bnt" / "own_models.json"
+    return state_folder() / "own_models.json"
 
 
 def _remembered() -> dict[str, list[str]]:

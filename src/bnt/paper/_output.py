@@ -35,6 +35,12 @@ GREY = "#8C8C8C"
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
+def cpu_time(runs: pd.DataFrame) -> float:
+    """Return the CPU seconds that all runs took together; what several of them used counts once."""
+    shared = runs["cpu_seconds_shared"].sum() if "cpu_seconds_shared" in runs else 0.0
+    return float(runs["cpu_seconds"].sum() - shared)
+
+
 def check_output(folder: Path, what: str) -> None:
     """Refuse a folder that holds another table or figure; nothing is written."""
     marker = folder / MARKER
@@ -168,7 +174,7 @@ def circumstances(plan: Plan, result: GridResult, *, printed: bool = True) -> st
     said += f"{n} split{'s' * (n != 1)}; mean ± SD over splits"
     recipe = training(result.variants, runs)
     said += f"; {recipe}." if recipe else "."
-    said += f" CPU time of all runs: {duration(float(runs['cpu_seconds'].sum()))}."
+    said += f" CPU time of all runs: {duration(cpu_time(runs))}."
     return said + "\n" + (f"Paper: as printed for {plan.dataset}, {N_RUNS} runs.\n" if printed else "")
 
 

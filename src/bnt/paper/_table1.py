@@ -17,7 +17,7 @@ import pandas as pd
 from bnt.errors import BadInput
 from bnt.models import list_models
 from bnt.paper._grid import GridResult, run_grid
-from bnt.paper._output import beside_figure, circumstances, rows, skipped, training
+from bnt.paper._output import beside_figure, circumstances, cpu_time, rows, skipped, training
 from bnt.paper._plan import Plan
 from bnt.paper._printed import METRICS, N_RUNS, NOTHING, TABLE1, Value, show
 from bnt.studies._job import Variant
@@ -216,7 +216,7 @@ def from_runs(runs: pd.DataFrame, dataset: str = "ABIDE") -> Made:
     where = (
         f"\nOurs: {words_of_sizes(runs)}; mean ± SD over splits"
         + (f"; {recipe}." if recipe else ".")
-        + f" CPU time of all runs: {duration(float(runs['cpu_seconds'].sum()))}.\n"
+        + f" CPU time of all runs: {duration(cpu_time(runs))}.\n"
         + "Commands: "
         + "; ".join(f"`{one}`" for one in sorted({c for line in runs["command"] for c in str(line).split("; ")}))
         + f".\nPaper: as printed for {dataset}, {N_RUNS} runs.\n"

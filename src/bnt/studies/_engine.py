@@ -13,9 +13,9 @@ import signal
 import socket
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bnt.cohort._files import forget, holder
 from bnt.errors import BadInput
 from bnt.models._own import remember
-from bnt.models._registry import source_digest
+from bnt.models._registry import in_catalog, source_digest
 from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
 
 if TYPE_CHECKING:
@@ -94,16 +94,16 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _child(text: str, answer: Connection, work: Callable[[Job], Any]) -> None:
-    """Carry one job out in a process of its own and send why it failed, if it did."""
+def _serve(driver: Connection, work: Callable[[Job], Any]) -> None:
+    """Carry jobs out, one after the other, and answer why each failed, until the driver closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    job = Job.from_json(text)
-    warnings.formatwarning = lambda message, *_, **__: f"{job.name}: {' '.join(str(message).split())}\n"
-    reason = attempt(job, work)
-    if reason:
-        answer.send_bytes(reason.encode())
-        raise SystemExit(1)
+    while True:
+        try:
+            job = Job.from_json(driver.recv_bytes().decode())
+        except EOFError:
+            return
+        driver.send_bytes(attempt(job, work).encode())
 
 
 def _start_server(threads: int) -> Any:
@@ -137,56 +137,111 @@ def _hidden_main() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
+@dataclass
+class _Worker:
+    """A process of this machine, and the job that it carries out."""
+
+    process: Any
+    connection: Connection
+    job: Job | None = None
+    split: tuple[str, str] = ("", "")
+
+    @classmethod
+    def start(cls, context: Any, work: Callable[[Job], Any]) -> _Worker:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, work), name="bnt worker")
+        with _hidden_main():
+            process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    def give(self, job: Job) -> None:
+        """Send a job; where the process is gone, its end says so."""
+        self.job, self.split, self.process.name = job, _split_of(job), job.name
+        with suppress(OSError):
+            self.connection.send_bytes(job.to_json().encode())
+
+    def answer(self) -> str:
+        """Return why the job failed, or an empty text."""
+        try:
+            if self.connection.poll():
+                return self.connection.recv_bytes().decode()
+        except (EOFError, OSError):
+            pass  # it ended without a word, which the next sentence says
+        self.process.join()
+        code = self.process.exitcode
+        how = f"was killed by signal {-code} (out of memory?)" if code < 0 else f"ended with code {code}"
+        return f"its process {how}: {REPEAT}"
+
+    def end(self) -> None:
+        """End the process, at once."""
+        self.connection.close()
+        self.process.terminate()
+        self.process.join()
+        self.process.close()
+
+
+def _split_of(job: Job) -> tuple[str, str]:
+    return job.cohort, job.split.name
+
+
+def _next_job(waiting: list[Job], mine: tuple[str, str], others: set[tuple[str, str]]) -> Job:
+    """Take a job of the split that a worker knows, else of a split that no one works on, else the first."""
+    chosen = next((job for job in waiting if _split_of(job) == mine), None)
+    chosen = chosen or next((job for job in waiting if _split_of(job) not in others), waiting[0])
+    waiting.remove(chosen)
+    return chosen
+
+
 def run_local(
     jobs: Sequence[Job], n_processes: int, watch: Watcher | None = None, work: Callable[[Job], Any] = run_job
 ) -> Failures:
     """Run jobs in processes of this machine, ``n_processes`` at a time, each with its own threads.
 
+    A process carries out one job after the other, those of a split together, as they share features. It is replaced
+    after a failure, and before and after a model that is not of bnt, whose code may leave anything behind.
     A worker that is killed is one failed job; the others continue. When the driver ends, however it ends,
     its workers end too. ``work`` is what is done with a job, a function of a module.
     """
     context = _start_server(max((job.threads for job in jobs), default=1))
-    waiting, done = list(reversed(jobs)), 0
-    running: dict[Any, tuple[Any, Connection, Job]] = {}
+    waiting, done = list(jobs), 0
+    idle: list[_Worker] = []
+    busy: list[_Worker] = []
     failures: Failures = {}
     try:
-        while waiting or running:
-            while waiting and len(running) < max(1, n_processes):
-                job = waiting.pop()
-                ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_child, args=(job.to_json(), theirs, work), name=job.name)
-                with _hidden_main():
-                    process.start()
-                theirs.close()
-                running[process.sentinel] = (process, ours, job)
+        while waiting or busy:
+            while waiting and len(busy) < max(1, n_processes):
+                known = idle[-1].split if idle else ("", "")
+                job = _next_job(waiting, known, {worker.split for worker in busy})
+                if idle and not in_catalog(job.variant.model):
+                    idle.pop().end()
+                worker = idle.pop() if idle else _Worker.start(context, work)
+                busy.append(worker)
+                worker.give(job)
+            for worker in idle:
+                worker.end()  # nothing is left for it
+            idle.clear()
             if watch is not None:
-                watch([job for _, _, job in running.values()], done, len(jobs), failures)
-            for sentinel in multiprocessing.connection.wait(list(running), timeout=POLL_SECONDS):
-                process, answer, job = running.pop(sentinel)
-                process.join()
+                watch([worker.job for worker in busy if worker.job], done, len(jobs), failures)
+            signs = {sign: worker for worker in busy for sign in (worker.connection, worker.process.sentinel)}
+            ready = multiprocessing.connection.wait(list(signs), timeout=POLL_SECONDS)
+            for worker in {id(signs[sign]): signs[sign] for sign in ready}.values():
+                assert worker.job is not None
+                busy.remove(worker)
                 done += 1
-                if process.exitcode:
-                    failures[job.name] = _why(answer, process.exitcode)
-                answer.close()
-                process.close()
+                reason = worker.answer()
+                if reason:
+                    failures[worker.job.name] = reason
+                if reason or not in_catalog(worker.job.variant.model) or not worker.process.is_alive():
+                    worker.end()
+                else:
+                    idle.append(worker)
         if watch is not None:
             watch([], done, len(jobs), failures)
     finally:
-        for process, _, _ in running.values():
-            process.terminate()
-        for process, _, _ in running.values():
-            process.join()
+        for worker in busy + idle:
+            worker.end()
     return failures
-
-
-def _why(answer: Connection, exit_code: int) -> str:
-    try:
-        if answer.poll():
-            return answer.recv_bytes().decode()
-    except EOFError:
-        pass  # it ended without a word, which the next sentence says
-    how = f"was killed by signal {-exit_code} (out of memory?)" if exit_code < 0 else f"ended with code {exit_code}"
-    return f"its process {how}: {REPEAT}"
 
 
 def run_ray(jobs: Sequence[Job], address: str | None, watch: Watcher | None = None) -> Failures:
@@ -227,12 +282,12 @@ def _refuse_silence(address: str | None) -> None:
 
 
 def _through_ray(ray: Any, jobs: Sequence[Job], watch: Watcher | None) -> Failures:
-    # One process per job (max_calls), as on one machine: nothing of one run is left in the next one's memory.
-    remote = ray.remote(max_retries=RAY_RETRIES, max_calls=1)(_remote)
+    # As on one machine, a process carries out one job after the other, but for models that are not of bnt.
+    remotes = [ray.remote(max_retries=RAY_RETRIES, max_calls=calls)(_remote) for calls in (1, 0)]
     waiting = {
-        remote.options(num_cpus=job.threads, num_gpus=1 if job.device.startswith("cuda") else 0, name=job.name).remote(
-            job.to_json()
-        ): job
+        remotes[in_catalog(job.variant.model)]
+        .options(num_cpus=job.threads, num_gpus=1 if job.device.startswith("cuda") else 0, name=job.name)
+        .remote(job.to_json()): job
         for job in jobs
     }
     failures: Failures = {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import random
 import time
 import traceback
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +21,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput, in_one_line, lacks_memory
 from bnt.models import create_model
+from bnt.models.classical._shared import DISK_GB
 from bnt.splits import Split
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import Adjustments
@@ -71,6 +77,8 @@ class Job:
         Of the study's data: a cohort that was written again meanwhile is refused.
     draws : int
         Where it is not 0, the model is fitted this many times with permuted labels, and only the scores are kept.
+    cache_gb : float
+        Largest size of what is kept beside the cohort; 0 keeps nothing there.
     """
 
     cohort: str
@@ -85,6 +93,7 @@ class Job:
     device: str = "cpu"
     data_sha256: str = ""
     draws: int = 0
+    cache_gb: float = DISK_GB
 
     @property
     def name(self) -> str:
@@ -130,24 +139,54 @@ def run_job(job: Job) -> dict[str, Any]:
     """Carry a job out, or resume it; return the run's report (nothing of draws with permuted labels).
 
     The libraries' threads are limited to the job's own, so that the numbers do not depend on which
-    process of which machine carries it out.
+    process of which machine carries it out. What earlier jobs of this process have computed is used again.
     """
     from threadpoolctl import threadpool_limits
 
-    from bnt.cohort import load_cohort
     from bnt.cohort._files import held
     from bnt.studies._chance import run_draws
+    from bnt.models.classical._shared import sharing
     from bnt.training._config import data_digest
     from bnt.training._run import train_run
 
-    with held(lock_of(job)), threadpool_limits(job.threads):
-        cohort = load_cohort(job.cohort)
+    with held(lock_of(job)), threadpool_limits(job.threads), sharing(job.cache_gb):
+        cohort = opened(Path(job.cohort))
         if job.data_sha256 not in ("", data_digest(cohort, job.label)):
             raise BadInput(f"{job.cohort} has changed since the study was started: restore it, and repeat the command.")
         if job.draws:
             run_draws(job, cohort)
             return {}
         return train_run(cohort, job.split, configure(job, cohort), job.folder, resume=True).report
+
+
+_opened: dict[Path, tuple[list[tuple[Any, ...]], Cohort]] = {}
+
+
+def opened(folder: Path) -> Cohort:
+    """Return a cohort: as this process has opened it before, unless one of its files has been touched since."""
+    from bnt.cohort import load_cohort
+
+    found = ((entry.name, entry.stat()) for entry in os.scandir(folder) if entry.is_file()) if folder.is_dir() else ()
+    signs = sorted((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found)
+    if folder not in _opened or _opened[folder][0] != signs:
+        _opened[folder] = signs, load_cohort(folder)
+    return _opened[folder][1]
+
+
+@contextmanager
+def as_if_alone(job: Job) -> Iterator[None]:
+    """Let a job find the libraries as a new process does, whatever jobs its process has carried out before."""
+    import torch
+
+    torch.manual_seed(torch.Generator().initial_seed())  # torch's own, before anyone sets one
+    np.random.seed(job.seed % 2**32)  # noqa: NPY002 - users' code may draw from it
+    random.seed(job.seed)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is this job's
+    with warnings.catch_warnings():  # which also forgets what was warned of before
+        warnings.formatwarning = lambda message, *_, **__: f"{job.name}: {' '.join(str(message).split())}\n"
+        yield
+    gc.collect()
 
 
 def lock_of(job: Job) -> Path:
@@ -158,7 +197,8 @@ def lock_of(job: Job) -> Path:
 def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
     """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
     try:
-        work(job)
+        with as_if_alone(job):
+            work(job)
         (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
     except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
         return _reason(job, error)

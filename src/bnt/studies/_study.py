@@ -19,6 +19,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
+from bnt.models.classical._shared import DISK_GB
 from bnt.splits import Split, check_split
 from bnt.splits._guard import check_classes
 from bnt.splits._protocols import canonical
@@ -62,6 +63,8 @@ class Study:
     seeds : sequence of int
     command : str
         What was typed, to be kept in ``study.json``.
+    cache_gb : float
+        Largest size of what is computed once and kept in ``COHORT/cache``; 0 keeps nothing there.
 
     Attributes
     ----------
@@ -96,6 +99,7 @@ class Study:
         threads: int = 1,
         device: str = "cpu",
         command: str = "",
+        cache_gb: float = DISK_GB,
     ) -> None:
         if cohort.path is None:
             raise BadInput("A study needs a cohort on disk: save it first with cohort.save(folder).")
@@ -108,7 +112,9 @@ class Study:
         self.folder, self.cohort, self.label = Path(folder), cohort, label
         self.variants, self.splits, self.seeds = list(variants), list(splits), list(seeds)
         self.task, self.protocol, self.threads, self.device = task, canonical(protocol), threads, device
-        self.positive, self.command = positive, command
+        if not cache_gb >= 0:
+            raise BadInput(f"The cache cannot have {cache_gb} GB: give 0 for none, or a number above.", "cache_gb")
+        self.positive, self.command, self.cache_gb = positive, command, cache_gb
         self._atlases: dict[str, Cohort] = {}
         self._digests: dict[str, str] = {}
         self.site_caution = self._site_caution()
@@ -173,6 +179,7 @@ class Study:
             threads=self.threads,
             device=self.device,
             data_sha256=self.data_sha256(variant),
+            cache_gb=self.cache_gb,
         )
 
     def jobs(self) -> list[Job]:

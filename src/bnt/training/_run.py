@@ -25,6 +25,7 @@ from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._own import remember
+from bnt.models.classical._shared import seconds_of_others
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import best_threshold, site_accuracy
@@ -168,6 +169,7 @@ def _train_and_test(
         "n_parameters": learner.n_parameters,
         "seconds": round(time.perf_counter() - wall + wall_before, 2),
         "cpu_seconds": round(time.process_time() - cpu + cpu_before, 2),
+        "cpu_seconds_shared": round(seconds_of_others(), 2),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "weights_sha256": sha256((folder / "weights.safetensors").read_bytes()).hexdigest(),
         "versions": versions(),

@@ -17,8 +17,8 @@ from scipy.stats import t as student
 
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
-from bnt.models.classical._features import EdgeFeatures, FeatureMap, feature_map
-from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._features import EdgeFeatures, FeatureMap, adjusted, feature_map
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._linear import LinearModel
 from bnt.models.classical._solvers import Calibration, Centring, check_positive, check_target, folds, project
 
@@ -150,7 +150,7 @@ class CPM(LinearModel):
         raise NotImplementedError("cpm is fitted on edges, not on a kernel")
 
 
-class Profiles:
+class Profiles(FeatureMap):
     """A feature map with each subject's vector at mean 0 and length 1: inner products are Pearson correlations.
 
     Edges enter as correlations, without Fisher z.
@@ -163,12 +163,11 @@ class Profiles:
     def __init__(self, inner: FeatureMap) -> None:
         self.inner = inner
 
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> Profiles:
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
         """Fit the inner map."""
         self.inner.fit(inputs, weight)
-        return self
 
-    def transform(self, inputs: Inputs) -> np.ndarray:
+    def _transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, F) float32; a subject whose values are all alike is 0."""
         edges = isinstance(self.inner, EdgeFeatures)
         found = self.inner.correlations(inputs) if edges else self.inner.transform(inputs)  # type: ignore[attr-defined]

@@ -13,11 +13,11 @@ import numpy as np
 from scipy.optimize import nnls
 
 from bnt.errors import BadInput
-from bnt.models.classical._features import EdgeFeatures, FeatureMap, TangentFeatures
-from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._features import EdgeFeatures, FeatureMap, TangentFeatures, adjusted
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._linear import SVM, LinearModel, Ridge
 from bnt.models.classical._multi_kernel import MultiKernel, views_of
-from bnt.models.classical._solvers import Calibration, Decides, check_target, folds, gram, signs
+from bnt.models.classical._solvers import Calibration, Decides, check_target, folds, signs
 
 NEW_SITES = ("global", "centred")
 SHARES = (0.3, 0.5, 0.7)  # of the identity in the correlation matrices
@@ -125,7 +125,7 @@ class Best(Decides):
         held_out: dict[str, np.ndarray] = {}
         for name, view in self.views.items():  # one view at a time: its features and products are large
             features = view.fit(inputs, weight).transform(inputs)
-            products = gram(features)
+            products = view.products(inputs, features)
             for kind, member in self.members[name].items():
                 found = member.fit_features(features, products, inputs.sites, target, weight, parts)
                 assert found is not None

@@ -1,13 +1,15 @@
 """Feature maps: from subjects to vectors that linear models read.
 
 What a map learns (the reference of a tangent space, what a missing region is filled with), it learns in ``fit`` from
-the training subjects.
+the training subjects. A regression on confounds is least squares on the training subjects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,8 +17,9 @@ from bnt.cohort import square
 from bnt.cohort._triangle import endpoints, n_edges
 from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
-from bnt.models.classical._inputs import Inputs
-from bnt.models.classical._solvers import combine
+from bnt.models.classical._inputs import Confounds, Inputs
+from bnt.models.classical._shared import key_of, remembered
+from bnt.models.classical._solvers import combine, gram
 from bnt.models.classical._subject_matrices import from_correlations, from_series, pack, unpack
 
 CORRELATIONS = ("pearson", "ledoit-wolf", "partial")
@@ -25,24 +28,74 @@ LARGEST = 1.0 - 1e-6  # correlations beyond it are set to it, so that none becom
 SPACES = ("edges", "tangent")
 
 
-class FeatureMap(Protocol):
-    """From n subjects to (n, F) float32."""
+class FeatureMap(ABC):
+    """From n subjects to (n, F) float32.
 
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> FeatureMap:
+    What a map learns and gives is shared by the runs of a study that have the same people and settings
+    (:mod:`bnt.models.classical._shared`). Arrays that it gives must not be written to.
+    """
+
+    n_rois: int
+    uses_series: bool = False  # whether it has learned from series where it could have done without
+
+    def settings(self, series: bool) -> tuple[Any, ...]:
+        """Return what decides, beside the subjects, what is learned and given; nothing where it is not shared.
+
+        Parameters
+        ----------
+        series : bool
+            Whether there are series to learn from, or whether the map has learned from series.
+        """
+        return ()
+
+    def fit(self, inputs: Inputs, weight: np.ndarray) -> Self:
         """Learn from training subjects, who count by their weight."""
-        ...
+        settings = self.settings(inputs.series is not None)
+        if not (settings and inputs.content):
+            self._fit(inputs, weight)
+            return self
+
+        def learned() -> dict[str, np.ndarray]:
+            self._fit(inputs, weight)
+            return {name: np.array(value) for name, value in self.state().items()}
+
+        state = remembered(key_of(type(self).__name__, *settings, inputs.content, weight, "state"), learned)
+        assert isinstance(state, dict)
+        self.load({name: value.copy() for name, value in state.items()})
+        return self
 
     def transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, F) float32."""
-        ...
+        return self._given(inputs, "features", lambda: self._transform(inputs))
 
+    def products(self, inputs: Inputs, features: np.ndarray) -> np.ndarray:
+        """Return all inner products, (n, n) float64, of features that :meth:`transform` gave for these subjects."""
+        return self._given(inputs, "products", lambda: gram(features))
+
+    def _given(self, inputs: Inputs, what: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        settings = self.settings(self.uses_series)
+        if not (settings and inputs.content):
+            return make()
+        found = remembered(key_of(type(self).__name__, *settings, inputs.content, self.state(), what), make)
+        assert isinstance(found, np.ndarray)
+        found.setflags(write=False)
+        return found
+
+    @abstractmethod
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
+        """Learn from training subjects."""
+
+    @abstractmethod
+    def _transform(self, inputs: Inputs) -> np.ndarray:
+        """Return (n, F) float32."""
+
+    @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned."""
-        ...
 
+    @abstractmethod
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take what was learned."""
-        ...
 
 
 def check_edges(inputs: Inputs, n_rois: int) -> None:
@@ -70,7 +123,7 @@ def project_to_tangent(space: TangentSpace, packed: np.ndarray, n_rois: int) -> 
     return out
 
 
-class EdgeFeatures:
+class EdgeFeatures(FeatureMap):
     """Fisher z of the edges, (n, E) float32.
 
     Kinds that hold correlations go through ``arctanh``, kinds that are Fisher z already stay as they are. Of an
@@ -81,11 +134,14 @@ class EdgeFeatures:
         self.n_rois = n_rois
         self.holds_correlations = True
 
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> EdgeFeatures:
+    def settings(self, series: bool) -> tuple[Any, ...]:
+        """Return what decides what is learned and given."""
+        return (self.n_rois,)
+
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
         """Decide whether an unknown kind holds correlations."""
         check_edges(inputs, self.n_rois)
         self.holds_correlations = self._are_correlations(inputs, bool((np.abs(inputs.edges) <= 1.0).all()))
-        return self
 
     @staticmethod
     def _are_correlations(inputs: Inputs, otherwise: bool) -> bool:
@@ -93,7 +149,7 @@ class EdgeFeatures:
             return True
         return False if inputs.kind in FISHER_Z else otherwise
 
-    def transform(self, inputs: Inputs) -> np.ndarray:
+    def _transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, E) float32."""
         check_edges(inputs, self.n_rois)
         edges = inputs.edges.astype(np.float32, copy=False)
@@ -116,7 +172,7 @@ class EdgeFeatures:
         self.holds_correlations = bool(state["holds_correlations"][0])
 
 
-class TangentFeatures:
+class TangentFeatures(FeatureMap):
     """Deviations from the mean covariance of the training subjects, (n, E + V) float32: edges, then the diagonal.
 
     The covariances are Ledoit-Wolf's, of the series; of inputs without series, the correlations shrunk towards the
@@ -139,13 +195,18 @@ class TangentFeatures:
         self.uses_series = False
         self._space = TangentSpace("arithmetic")
 
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> TangentFeatures:
+    def settings(self, series: bool) -> tuple[Any, ...]:
+        """Return what decides what is learned and given: the share of the identity only where it is used."""
+        if series and self.estimate != "correlations":
+            return self.n_rois, self.estimate
+        return self.n_rois, "correlations", self.shrinkage
+
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
         """Fit the reference; subjects count by their weight."""
         self.edges.fit(inputs, weight)
         self.uses_series = inputs.series is not None and self.estimate != "correlations"
         mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
         self._set_reference(unpack(mean, self.n_rois)[0])
-        return self
 
     def _set_reference(self, reference: np.ndarray) -> None:
         self.reference = reference
@@ -158,7 +219,7 @@ class TangentFeatures:
             raise BadInput("The model was fitted on time series and these subjects have none: give their series.")
         return from_series(inputs.series, self.n_rois, self.estimate)
 
-    def transform(self, inputs: Inputs) -> np.ndarray:
+    def _transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, E + V) float32."""
         check_edges(inputs, self.n_rois)
         return project_to_tangent(self._space, self._packed(inputs), self.n_rois)
@@ -175,7 +236,7 @@ class TangentFeatures:
         self._set_reference(np.asarray(state["reference"], dtype=np.float64))
 
 
-class ShrunkTangent:
+class ShrunkTangent(FeatureMap):
     """Tangent space of correlations drawn far towards the identity, (n, E + V) float32.
 
     Ledoit-Wolf's shrinkage takes the volumes for independent, which those of fMRI are not, and so shrinks too little.
@@ -193,7 +254,11 @@ class ShrunkTangent:
         self.edges = EdgeFeatures(n_rois)
         self._space = TangentSpace("arithmetic")
 
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> ShrunkTangent:
+    def settings(self, series: bool) -> tuple[Any, ...]:
+        """Return what decides what is learned and given."""
+        return self.n_rois, self.shrinkage
+
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
         """Fit the mean edges and the reference."""
         correlations = self.edges.fit(inputs, weight).correlations(inputs)
         total, summed = np.zeros((2, correlations.shape[1]))
@@ -205,7 +270,6 @@ class ShrunkTangent:
         self.mean_edges = summed / np.maximum(total, 1e-300)  # 0 for a region that no training subject has
         mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
         self._set_reference(unpack(mean, self.n_rois))
-        return self
 
     def _set_reference(self, reference: np.ndarray) -> None:
         self.reference = reference[0]
@@ -226,7 +290,7 @@ class ShrunkTangent:
             out[rows] = from_correlations(filled, self.shrinkage, self.n_rois)
         return out
 
-    def transform(self, inputs: Inputs) -> np.ndarray:
+    def _transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, E + V) float32."""
         return project_to_tangent(self._space, self._packed(inputs), self.n_rois)
 
@@ -241,17 +305,20 @@ class ShrunkTangent:
         self._set_reference(np.asarray(state["reference"], dtype=np.float64)[None])
 
 
-class Lagged:
+class Lagged(FeatureMap):
     """Correlations one volume apart, (n, E + V) float32, the diagonal (a region with itself) over sqrt(2)."""
 
     def __init__(self, n_rois: int) -> None:
         self.n_rois = n_rois
 
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> Lagged:
-        """Learn nothing."""
-        return self
+    def settings(self, series: bool) -> tuple[Any, ...]:
+        """Return what decides what is learned and given."""
+        return (self.n_rois,)
 
-    def transform(self, inputs: Inputs) -> np.ndarray:
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
+        """Learn nothing."""
+
+    def _transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, E + V) float32."""
         check_edges(inputs, self.n_rois)
         if inputs.series is None:
@@ -266,6 +333,54 @@ class Lagged:
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take nothing."""
+
+
+class Adjusted(FeatureMap):
+    """A feature map with confounds regressed out of what it gives.
+
+    Parameters
+    ----------
+    inner : FeatureMap
+    names : tuple of str
+        Columns of ``participants.tsv``.
+    """
+
+    def __init__(self, inner: FeatureMap, names: tuple[str, ...]) -> None:
+        self.inner, self.confounds = inner, Confounds(names)
+        self.slopes: np.ndarray | None = None  # (k, F)
+
+    def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
+        """Fit the feature map, then the regression of its features on the confounds."""
+        self.inner.fit(inputs, weight)
+        design = self.confounds.fit(inputs.people, weight).design(inputs.people)
+        root = np.sqrt(weight)[:, None]
+        full = np.concatenate([np.ones((len(design), 1)), design], axis=1)
+        solver = np.linalg.pinv(root * full)[1:]  # (k, n): the intercept is fitted and left in
+        self.slopes = (solver @ (root * self.inner.transform(inputs))).astype(np.float32)
+
+    def _transform(self, inputs: Inputs) -> np.ndarray:
+        """Return (n, F) float32."""
+        assert self.slopes is not None
+        features = self.inner.transform(inputs)
+        return features - self.confounds.design(inputs.people).astype(np.float32) @ self.slopes
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what was learned."""
+        assert self.slopes is not None
+        facts = np.frombuffer(json.dumps(self.confounds.facts).encode(), dtype=np.uint8).copy()
+        return {**self.inner.state(), "confound_slopes": self.slopes, "confound_facts": facts}
+
+    def load(self, state: dict[str, np.ndarray]) -> None:
+        """Take what was learned."""
+        self.inner.load(state)
+        self.slopes = np.asarray(state["confound_slopes"], dtype=np.float32)
+        self.confounds.facts = json.loads(np.asarray(state["confound_facts"]).tobytes())
+
+
+def adjusted(inner: FeatureMap, confounds: str) -> FeatureMap:
+    """Return a feature map without the named confounds (``age+sex``), or the map itself where none is named."""
+    names = tuple(name for name in confounds.split("+") if name)
+    return Adjusted(inner, names) if names else inner
 
 
 def _few(n: int) -> Iterator[slice]:

@@ -1,13 +1,11 @@
-"""What a classical model reads: edge vectors, sites, time series; and confounds regressed out of its features.
+"""What a classical model reads: edge vectors, sites, time series; and confounds as a design matrix.
 
 A confound is a column of ``participants.tsv``: numbers as they are, words as one column per level but the first. A
-missing number counts as the training subjects' mean, a word that training has not seen as the first level. The
-regression is least squares on the training subjects.
+missing number counts as the training subjects' mean, a word that training has not seen as the first level.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +16,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._scans import Series
 from bnt.errors import BadInput
+from bnt.models.classical._shared import content_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ class Inputs:
     atlas : str
     others : mapping
         The same subjects in the other atlases of the cohort, by name; empty unless a model asks for them.
+    content : str
+        A digest of edges and series, by which the runs of a study find what they share; empty outside one.
 
     Examples
     --------
@@ -59,6 +60,7 @@ class Inputs:
     people: pd.DataFrame | None = None
     atlas: str = ""
     others: Mapping[str, Inputs] = field(default_factory=dict)
+    content: str = ""
 
     def __post_init__(self) -> None:
         if self.edges.ndim != 2:
@@ -84,6 +86,7 @@ class Inputs:
             people=chosen.participants,
             atlas=chosen.atlas,
             others={name: cls.of(chosen.with_atlas(name)) for name in others},
+            content=content_of(chosen),
         )
 
     @property
@@ -162,53 +165,3 @@ class Confounds:
             else:
                 columns += [(column.astype(str) == level).to_numpy(dtype=np.float64) for level in fact[1:]]
         return np.stack(columns, axis=1) if columns else np.zeros((0 if people is None else len(people), 0))
-
-
-class Adjusted:
-    """A feature map with confounds regressed out of what it gives.
-
-    Parameters
-    ----------
-    inner : object
-        A feature map: ``fit``, ``transform``, ``state``, ``load``.
-    names : tuple of str
-        Columns of ``participants.tsv``.
-    """
-
-    def __init__(self, inner: Any, names: tuple[str, ...]) -> None:
-        self.inner, self.confounds = inner, Confounds(names)
-        self.slopes: np.ndarray | None = None  # (k, F)
-
-    def fit(self, inputs: Inputs, weight: np.ndarray) -> Adjusted:
-        """Fit the feature map, then the regression of its features on the confounds."""
-        self.inner.fit(inputs, weight)
-        design = self.confounds.fit(inputs.people, weight).design(inputs.people)
-        root = np.sqrt(weight)[:, None]
-        full = np.concatenate([np.ones((len(design), 1)), design], axis=1)
-        solver = np.linalg.pinv(root * full)[1:]  # (k, n): the intercept is fitted and left in
-        self.slopes = (solver @ (root * self.inner.transform(inputs))).astype(np.float32)
-        return self
-
-    def transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, F) float32."""
-        assert self.slopes is not None
-        features = self.inner.transform(inputs)
-        return features - self.confounds.design(inputs.people).astype(np.float32) @ self.slopes
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Return what was learned."""
-        assert self.slopes is not None
-        facts = np.frombuffer(json.dumps(self.confounds.facts).encode(), dtype=np.uint8).copy()
-        return {**self.inner.state(), "confound_slopes": self.slopes, "confound_facts": facts}
-
-    def load(self, state: dict[str, np.ndarray]) -> None:
-        """Take what was learned."""
-        self.inner.load(state)
-        self.slopes = np.asarray(state["confound_slopes"], dtype=np.float32)
-        self.confounds.facts = json.loads(np.asarray(state["confound_facts"]).tobytes())
-
-
-def adjusted(inner: Any, confounds: str) -> Any:
-    """Return a feature map without the named confounds (``age+sex``), or the map itself where none is named."""
-    names = tuple(name for name in confounds.split("+") if name)
-    return Adjusted(inner, names) if names else inner

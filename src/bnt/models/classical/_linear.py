@@ -23,8 +23,8 @@ from scipy.special import expit, softmax
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
-from bnt.models.classical._features import feature_map
-from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._features import adjusted, feature_map
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import (
     Calibration,
     Centring,
@@ -33,7 +33,6 @@ from bnt.models.classical._solvers import (
     check_target,
     combine,
     folds,
-    gram,
     project,
     site_groups,
 )
@@ -93,7 +92,8 @@ class LinearModel(Decides):
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
         features = self.features.fit(inputs, weight).transform(inputs)
         parts = folds(target, self.n_classes) if self.calibrated and self.n_classes > 1 else None
-        held_out = self.fit_features(features, gram(features), inputs.sites, target, weight, parts)
+        products = self.features.products(inputs, features)
+        held_out = self.fit_features(features, products, inputs.sites, target, weight, parts)
         if held_out is not None:
             self.calibration = Calibration.fit(held_out, target, self.n_classes, weight)
         return self
@@ -353,7 +353,8 @@ class LinearEnsemble(Decides):
         for name in ("tangent_svm", "edge_ridge"):
             self.members[name].features.fit(inputs, weight)
         vectors = self._features(inputs)
-        products = {space: gram(part) for space, part in vectors.items()}
+        maps = {member.space: member.features for member in self.members.values()}
+        products = {space: maps[space].products(inputs, part) for space, part in vectors.items()}
         parts = list(folds(target, self.n_classes)) if self.n_classes > 1 else None
         held_out = [
             member.fit_features(vectors[member.space], products[member.space], inputs.sites, target, weight, parts)

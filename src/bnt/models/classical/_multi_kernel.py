@@ -16,8 +16,8 @@ import numpy as np
 
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
-from bnt.models.classical._features import EdgeFeatures, FeatureMap, Lagged, ShrunkTangent, TangentFeatures
-from bnt.models.classical._inputs import Inputs, adjusted
+from bnt.models.classical._features import EdgeFeatures, FeatureMap, Lagged, ShrunkTangent, TangentFeatures, adjusted
+from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import (
     Calibration,
     Centring,
@@ -26,7 +26,6 @@ from bnt.models.classical._solvers import (
     check_target,
     combine,
     folds,
-    gram,
     project,
     site_groups,
 )
@@ -102,7 +101,7 @@ class MultiKernel(Decides):
 
     def fit_features(
         self,
-        features: Mapping[str, np.ndarray],
+        features: Features,
         sites: np.ndarray | None,
         target: np.ndarray,
         weight: np.ndarray,
@@ -113,7 +112,7 @@ class MultiKernel(Decides):
         centrings = self._centrings(sites, weight)
         products = []
         for name, part in features.items():
-            products.append(gram(part))
+            products.append(self.views[name].products(features.inputs, part))
             self.means[name] = combine(part, centrings[1].averaging.T).astype(np.float32)  # (1 + sites, F)
         kernel, lengths = self._kernel(products, centrings, sites, everyone, everyone)
         dual, self.intercept = solvers.ridge(kernel, target, weight, self.n_classes, self.penalty)

@@ -1,7 +1,7 @@
 """One symmetric matrix per subject: an estimate from the series, or the connectome shrunk towards the identity.
 
-These matrices belong to single subjects and know nothing of any fold, so they may be kept: those of series are
-kept in memory by the content of the series, so that twenty splits of a cohort compute each of them once.
+These matrices belong to single subjects and know nothing of any fold, so they may be kept: a study keeps those of
+series beside the cohort (:mod:`bnt.models.classical._shared`), anything else in memory, by the content of the series.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from torch import Tensor
 from bnt.cohort import flat, square
 from bnt.cohort._triangle import n_edges
 from bnt.connectivity._estimate import centred_batches, check_series, ledoit_wolf_covariance, unit_columns
+from bnt.models.classical._shared import rows_of_cohort
 
 KEPT_BYTES = 1 << 30  # 1 GiB: ABIDE at 200 ROIs takes 80 MB
 LEAST_EIGENVALUE = 1e-3
+REVISION = 1  # of the estimates from series: raise it when their numbers change
 
 _kept: OrderedDict[bytes, np.ndarray] = OrderedDict()
 
@@ -52,6 +54,10 @@ def from_series(series: Sequence[np.ndarray], n_rois: int, estimate: str = "stan
     estimate : str
         A name of :data:`bnt.models.classical._subject_matrices.ESTIMATES`.
     """
+    width = n_edges(n_rois) + n_rois
+    kept = rows_of_cohort(series, estimate, f"revision {REVISION}", width, lambda part: _estimated(part, estimate))
+    if kept is not None:
+        return kept
     person = estimate.encode()[:16]
     digests = [
         blake2b(np.ascontiguousarray(one).data, digest_size=16, salt=_shape_salt(one), person=person).digest()
@@ -62,7 +68,7 @@ def from_series(series: Sequence[np.ndarray], n_rois: int, estimate: str = "stan
     if missing:
         computed = _estimated([series[i] for i in missing], estimate)
         fresh = {digests[i]: one.copy() for i, one in zip(missing, computed)}  # a view would keep all of them alive
-    out = np.empty((len(digests), n_edges(n_rois) + n_rois), dtype=np.float32)
+    out = np.empty((len(digests), width), dtype=np.float32)
     for i, digest in enumerate(digests):
         out[i] = fresh[digest] if digest in fresh else _kept[digest]
     _keep(fresh, digests)
@@ -154,6 +160,10 @@ def prewhitened(centred: Tensor) -> Tensor:
     One set of coefficients per subject, fitted to all regions at once. Slow drifts make neighbouring volumes alike,
     so that a plain correlation rests on fewer independent volumes than it seems to.
     """
+    if (
+        len(centred) == 1
+    ):  # products of one matrix are rounded differently: nobody's bits may depend on who else is there
+        return prewhitened(centred.expand(2, -1, -1))[:1]
     z = _standardise(centred)
     order = min(ORDER, z.shape[1] - 3)
     if order < 1:
