@@ -16,7 +16,7 @@ from bnt.models import create_model
 from bnt.models.classical._features import ShrunkTangent
 from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._multi_kernel import views_of
-from bnt.models.classical._subject_matrices import from_series, pack
+from bnt.models.classical._subject_matrices import _estimated, from_series, pack
 
 V = 6
 
@@ -157,3 +157,10 @@ def test_a_model_of_series_refuses_subjects_without():
     model = create_model("multi-kernel", V, 2).fit(inputs, y)
     with pytest.raises(BadInput, match="give their series"):
         model.decision(replace(inputs, series=None))
+
+
+def test_a_prewhitened_covariance_does_not_depend_on_who_else_is_there():
+    rng = np.random.default_rng(0)
+    series = [rng.normal(size=(176, 200)).cumsum(0).astype(np.float32) for _ in range(2)]
+    alone, together = _estimated(series[:1], "prewhitened"), _estimated(series, "prewhitened")
+    np.testing.assert_array_equal(alone, together[:1])

@@ -144,8 +144,8 @@ def run_job(job: Job) -> dict[str, Any]:
     from threadpoolctl import threadpool_limits
 
     from bnt.cohort._files import held
-    from bnt.studies._chance import run_draws
     from bnt.models.classical._shared import sharing
+    from bnt.studies._chance import run_draws
     from bnt.training._config import data_digest
     from bnt.training._run import train_run
 
