@@ -10,7 +10,7 @@ import bnt
 from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.studies import PowerLaw, fit_power_law
-from bnt.studies._sample_size import people_needed, thinned_splits
+from bnt.studies._sample_size import fewer_sites, people_needed, thinned_splits
 
 SIZES = np.array([50, 100, 200, 400, 800])
 
@@ -59,3 +59,26 @@ def test_the_command_writes_the_curve(cohort_folder, tmp_path, capsys):
     table = pd.read_csv(tmp_path / "curve" / "curve.csv")
     assert table["n_train"].is_monotonic_increasing
     assert (tmp_path / "curve" / "curve.pdf").is_file()
+
+
+def test_fewer_training_sites_are_nested_and_never_the_left_out_one():
+    cohort = bnt.simulate_cohort(n_subjects=80, n_rois=16, n_sites=4, seed=0, series=False)
+    site_of = dict(zip(cohort.ids.tolist(), cohort.sites.tolist()))
+    splits = fewer_sites(cohort, "diagnosis", (1, 3))
+    assert len(splits) == 8
+    for few, many in zip(splits[::2], splits[1::2]):
+        sites = [{site_of[name] for name in split.train + split.validation} for split in (few, many)]
+        left_out = {site_of[name] for name in many.test}
+        assert [len(found) for found in (*sites, left_out)] == [1, 3, 1]
+        assert sites[0] < sites[1]
+        assert not left_out & sites[1]
+        assert few.test == many.test
+    with pytest.raises(BadInput, match="1 to 3"):
+        fewer_sites(cohort, "diagnosis", (4,))
+
+
+def test_the_command_counts_sites(cohort_folder, tmp_path):  # of two sites
+    words = ["--model", "ridge", "--sites", "1", "--jobs", "1"]
+    assert main(["learning-curve", str(cohort_folder), "--out", str(tmp_path / "curve"), *words]) == 0
+    (row,) = pd.read_csv(tmp_path / "curve" / "curve.csv").to_dict("records")
+    assert (row["sites"], row["n_splits"]) == (1, 2)

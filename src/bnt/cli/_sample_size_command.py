@@ -1,4 +1,4 @@
-"""The command learning-curve: how a score grows with the number of people."""
+"""The command learning-curve: how a score grows with the number of people, or of sites."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class LearningCurve:
 
     Every split is trained on shares of its training part; validation and test people stay the same. A curve
     a - b n^-c is fitted. Reading it far beyond the people you have is extrapolation, and its interval says so.
+    With --sites each site is left out once and tested by models that were trained on so many of the other sites.
     """
 
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
@@ -37,6 +38,8 @@ class LearningCurve:
     """Models of `bnt models`, each with options if need be."""
     fractions: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
     """Shares of the training part."""
+    sites: tuple[int, ...] = ()
+    """Numbers of training sites, for example 2 4 8 16, in place of fractions."""
     aim: float | None = None
     """The score whose sample size is estimated, for example 0.75 (AUROC, or r of a score)."""
     splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits()
@@ -55,23 +58,35 @@ class LearningCurve:
         from bnt.plotting import save_figure
         from bnt.plotting._charts import sample_size_curve
         from bnt.studies import Study, fit_power_law, run_table
-        from bnt.studies._sample_size import curve_table, people_needed, thinned_splits
+        from bnt.studies._sample_size import (
+            curve_table,
+            fewer_sites,
+            people_needed,
+            share_name,
+            sites_name,
+            thinned_splits,
+        )
 
         if any(not 0 < fraction <= 1 for fraction in self.fractions):
             raise BadInput("fractions must be above 0 and at most 1.", "fractions")
+        if self.sites and self.aim is not None:
+            raise BadInput("aim is estimated from numbers of people: leave sites out.", "aim")
         cohort = load_cohort(self.cohort)
         target, training, splitting = self.target, self.training, self.splitting
         words = expand_models(self.model, series=cohort.timeseries is not None)
         around = self.around.adjustments()
         variants = [parse_variant(word, training.recipe, training.changes(), around) for word in words]
-        splits = thinned_splits(
-            cohort,
-            target.label,
-            splitting.protocol,
-            self.fractions,
-            n_splits=splitting.splits,
-            seed=splitting.split_seed,
-        )
+        if self.sites:
+            splits = fewer_sites(cohort, target.label, self.sites, seed=splitting.split_seed)
+        else:
+            splits = thinned_splits(
+                cohort,
+                target.label,
+                splitting.protocol,
+                self.fractions,
+                n_splits=splitting.splits,
+                seed=splitting.split_seed,
+            )
         say_task(cohort, target)
         settings = study_settings(target, splitting, self.machine)
         study = Study(self.out, cohort, target.label, variants, splits, **settings)
@@ -80,9 +95,10 @@ class LearningCurve:
         if runs.empty:
             return print_failures(failures)
         metric = "auroc" if "auroc" in runs else "r"
-        table = curve_table(runs, self.fractions, metric)
+        sizes, ending = (self.sites, sites_name) if self.sites else (self.fractions, share_name)
+        table = curve_table(runs, sizes, metric, ending)
         laws, said = {}, []
-        for name, mine in runs.groupby("variant", sort=False):
+        for name, mine in runs.groupby("variant", sort=False) if not self.sites else ():
             law = fit_power_law(mine["n_train"].to_numpy(), mine[metric].to_numpy())
             laws[str(name)] = law
             line = f"{name}: {law.limit:.3f} - {law.scale:.3g} n^-{law.exponent:.2f}"

@@ -284,23 +284,24 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
 def sample_size_curve(
     table: pd.DataFrame, metric: str, curves: Mapping[str, Callable[[np.ndarray], np.ndarray]], target: float | None
 ) -> Figure:
-    """Draw scores (mean and SD over splits) against training people, the fitted curves, and a target if there is one.
+    """Draw scores (mean and SD over splits) against training people or sites, the fitted curves, and a target.
 
     Parameters
     ----------
     table : DataFrame
-        One row per ``model`` and ``n_train`` with the columns ``metric`` and ``metric_sd``.
+        One row per ``model`` and ``n_train``, or ``sites``, with the columns ``metric`` and ``metric_sd``.
     metric : str
     curves : mapping
         For each model the fitted score as a function of n, drawn to twice the largest n; models may lack one.
     target : float, optional
     """
     figure, (axes,) = canvas(width=4.6, height=3.0)
-    most = float(table["n_train"].max())
+    by = "sites" if "sites" in table else "n_train"
+    most = float(table[by].max())
     for i, (model, part) in enumerate(table.groupby("model", sort=False)):
         style = look(i)
         axes.errorbar(
-            part["n_train"],
+            part[by],
             part[metric],
             yerr=part[f"{metric}_sd"].fillna(0.0),
             color=style["color"],
@@ -312,17 +313,17 @@ def sample_size_curve(
             label=wrapped(str(model)),
         )
         if model in curves:
-            n = np.geomspace(part["n_train"].min(), 2 * most, 100)
+            n = np.geomspace(part[by].min(), 2 * most, 100)
             axes.plot(n, curves[str(model)](n), color=style["color"], lw=0.9)
     if target is not None:
         axes.axhline(target, **REFERENCE_LINE)
         axes.annotate(f"target {target:g}", (2 * most, target), ha="right", va="bottom", fontsize=7)
     axes.set_xscale("log")
-    ticks = sorted({int(n) for n in table["n_train"].dropna()} | {int(2 * most)})
+    ticks = sorted({int(n) for n in table[by].dropna()} | ({int(2 * most)} if curves else set()))
     ticks = ticks if len(ticks) <= 8 else [*ticks[: -1 : len(ticks) // 5], ticks[-1]]
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.minorticks_off()
-    axes.set(xlabel="training people", ylabel=f"test {shown_name(metric)}")
+    axes.set(xlabel="training sites" if by == "sites" else "training people", ylabel=f"test {shown_name(metric)}")
     legend(figure, axes)
     return figure
 

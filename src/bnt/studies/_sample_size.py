@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,17 +43,53 @@ def thinned_splits(
     return found
 
 
-def curve_table(runs: pd.DataFrame, fractions: Sequence[float], metric: str) -> pd.DataFrame:
-    """Return one row per model and share of a table of runs: people, mean and SD over splits of a metric."""
+def sites_name(n_sites: int) -> str:
+    """Return the ending of a split's name that says how many sites are trained on."""
+    return f"+{n_sites}sites"
+
+
+def fewer_sites(cohort: Cohort, label: str, counts: Sequence[int], *, seed: int = 0) -> list[Split]:
+    """Return each left-out site with fewer of the other sites to train on.
+
+    Per left-out site the others are put in one random order, and the first of them are trained on: a smaller number
+    of sites is part of a larger one. The test part is the left-out site for every number.
+    """
+    splits = named_splits(cohort, label, "leave-one-site-out", n_splits=len(np.unique(cohort.sites)), seed=seed)
+    most = len(splits) - 1
+    wrong = [n for n in counts if not 1 <= n <= most]
+    if wrong:
+        raise BadInput(f"{wrong[0]} training sites were asked for; the cohort leaves 1 to {most}.", "sites")
+    site_of = dict(zip(cohort.ids.tolist(), cohort.sites.tolist()))
     found = []
+    for number, split in enumerate(splits):
+        others = sorted({site_of[name] for name in split.train + split.validation})
+        order = np.random.default_rng([seed, number]).permutation(others).tolist()
+        for n in counts:
+            kept = set(order[:n])
+            train, validation = (
+                tuple(name for name in part if site_of[name] in kept) for part in (split.train, split.validation)
+            )
+            found.append(replace(split, name=split.name + sites_name(n), train=train, validation=validation))
+    return found
+
+
+def curve_table(
+    runs: pd.DataFrame, sizes: Sequence[float], metric: str, ending: Callable[[Any], str] = share_name
+) -> pd.DataFrame:
+    """Return one row per model and size of a table of runs: people, mean and SD over splits of a metric.
+
+    Sizes are shares of the training part (``share_name``) or numbers of sites (``sites_name``).
+    """
+    found = []
+    column = "sites" if ending is sites_name else "fraction"
     for model, group in runs.groupby("variant", sort=False):
-        for fraction in fractions:
-            part = group[group["split"].str.endswith(share_name(fraction))]
+        for size in sizes:
+            part = group[group["split"].str.endswith(ending(size))]
             scores = part.groupby("split")[metric].mean()
             found.append(
                 {
                     "model": model,
-                    "fraction": fraction,
+                    column: size,
                     "n_train": float(part["n_train"].mean()) if len(part) else np.nan,
                     "n_splits": len(scores),
                     metric: scores.mean(),
