@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint bench docs wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   simulate a cohort, train, compare with a linear baseline, write an HTML report"
 	@echo "make test   run the tests          make lint   ruff, mypy, import-linter"
 	@echo "make bench  speed and memory here  make docs   build the documentation"
+	@echo "make wheel  build a wheel and use it outside the checkout"
 
 # torch first and by its exact version: other packages ask for ranges that newer, much larger builds satisfy.
 $(STAMP): pyproject.toml constraints.txt
@@ -47,5 +48,8 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html in a browser."
 
+wheel: $(STAMP)
+	.ci/wheel $(BIN)/python
+
 clean:
-	rm -rf $(VENV) demo docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo docs/_build docs/commands docs/gallery .pytest_cache .mypy_cache .ruff_cache

@@ -1,11 +1,15 @@
-"""Sphinx's settings. Tables of models and recipes are made from the code when the pages are built."""
+"""Sphinx's settings. The pages of commands are made from the program when the site is built."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+import sys
+from pathlib import Path
 
 from bnt import __version__
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS))
 
 project = "bnt"
 author = "the bnt contributors"
@@ -42,72 +46,16 @@ numpydoc_class_members_toctree = False
 suppress_warnings = ["misc.highlighting_failure"]
 
 
-def markdown(heads: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def models_table() -> str:
-    """Return the catalogue as a table: every model, whose it is, what it reads, its size at 200 and 360 ROIs."""
-    from bnt.models import count_parameters
-    from bnt.models._catalog import CATALOG
-
-    rows = []
-    for entry in CATALOG:
-        reads = "connectome, series" if entry.needs_series else "connectome"
-        sizes = ["", ""]
-        if entry.trains_in_epochs:
-            sizes = [f"{count_parameters(entry.name, n):,}" for n in (200, 360)]
-        rows.append([f"`{entry.name}`", entry.summary, entry.paper, reads, *sizes])
-    return markdown(["name", "what it is", "of", "reads", "parameters, V = 200", "V = 360"], rows)
-
-
-def readouts_table() -> str:
-    """Return the readouts with the first line of each one's docstring."""
-    from bnt.nn import OCRead
-    from bnt.nn._readouts import READOUTS
-
-    made = {**READOUTS, "ocread": OCRead}
-    rows = [[f"`{name}`", (one.__doc__ or name).strip().splitlines()[0]] for name, one in made.items()]
-    return markdown(["readout", "nodes to graph"], rows)
-
-
-def recipes_table() -> str:
-    """Return the named recipes, one row a field in which they differ."""
-    from bnt.training import RECIPES, Recipe
-
-    names = list(RECIPES)
-    rows = []
-    for field in fields(Recipe):
-        values = [getattr(RECIPES[name], field.name) for name in names]
-        if len({str(v) for v in values}) > 1:
-            rows.append([f"`{field.name}`", *(f"{v}" for v in values)])
-    return markdown(["field", *(f"`{name}`" for name in names)], rows)
-
-
-def kinds_table() -> str:
-    """Return the kinds of connectome."""
-    from bnt.connectivity import KINDS
-
-    return markdown(["kind", "what it is"], [[f"`{k.name}`", k.description] for k in KINDS.values()])
-
-
-TABLES = {
-    "*(The table of models is made when the pages are built with `make docs`; `bnt models` prints it.)*": models_table,
-    "*(The table of readouts is made when the pages are built with `make docs`.)*": readouts_table,
-    "*(The table of recipes is made when the pages are built with `make docs`.)*": recipes_table,
-    "*(The table of kinds is made when the pages are built with `make docs`.)*": kinds_table,
-}
-
-
 def fill(app: object, name: str, source: list[str]) -> None:
-    """Put tables made from the code where a page names them."""
-    # Files of results/ are beside the documentation, not in it: name them where a page of the repository links to them.
+    """Name files of results/ where a page links to them: they are beside the documentation, not in it."""
     source[0] = re.sub(r"\[([^\]]+)\]\(\.\./(results/[^)]*)\)", r"\1 (`\2`)", source[0])
-    for word, made in TABLES.items():
-        if word in source[0]:
-            source[0] = source[0].replace(word, made())
+
+
+def commands(app: object) -> None:
+    """Write a page per command."""
+    from command_pages import write
+
+    write(DOCS / "commands")
 
 
 def plain_bars(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -117,5 +65,6 @@ def plain_bars(app: object, what: str, name: str, obj: object, options: object, 
 
 def setup(app: object) -> None:
     """Called by Sphinx."""
+    app.connect("builder-inited", commands)  # type: ignore[attr-defined]
     app.connect("source-read", fill)  # type: ignore[attr-defined]
     app.connect("autodoc-process-docstring", plain_bars, priority=900)  # type: ignore[attr-defined]

@@ -22,6 +22,8 @@ class Command(NamedTuple):
     """Module and class: a dataclass of options, whose docstring is the help and whose ``run`` does the work."""
     summary: str
     """The line of ``bnt --help``."""
+    example: str
+    """A line to type, in the help and in the documentation, which runs it."""
     interrupted: str = "no partial file is left"
     """What to say after Ctrl-C."""
 
@@ -31,42 +33,112 @@ _REPEAT = "repeat the command to resume"
 # command; `run` imports what is slow itself, so that the help of a command is fast too.
 COMMANDS = {
     "simulate": Command(
-        "_data_commands.Simulate", "make a multi-site cohort with planted modules, site shifts and a known class effect"
+        "_data_commands.Simulate",
+        "make a multi-site cohort with planted modules, site shifts and a known class effect",
+        "bnt simulate cohort --subjects 200 --rois 30 --sites 4",
     ),
-    "fetch": Command("_data_commands.Fetch", "make a cohort from a public data set (ABIDE), through nilearn"),
-    "import": Command("_data_commands.Import", "make a cohort from XCP-D or C-PAC derivatives, CIFTI files or tables"),
-    "info": Command("_data_commands.Info", "check a cohort before training: classes, sites, motion, duplicates"),
-    "select": Command("_data_commands.Select", "make a cohort of some subjects of another"),
-    "split": Command("_training_commands.Split", "make, check and save splits as a table of subjects"),
-    "audit": Command("_training_commands.Audit", "check anybody's splits and predictions for leaks and selection"),
+    "fetch": Command(
+        "_data_commands.Fetch",
+        "make a cohort from a public data set (ABIDE), through nilearn",
+        "bnt fetch abide abide --data-dir nilearn_data",
+    ),
+    "import": Command(
+        "_data_commands.Import",
+        "make a cohort from fMRIPrep, XCP-D or C-PAC derivatives, CIFTI files or tables",
+        "bnt import bids/derivatives/xcp_d imported --runs sessions",
+    ),
+    "info": Command(
+        "_data_commands.Info",
+        "check a cohort before training: classes, sites, motion, duplicates",
+        "bnt info cohort --label diagnosis",
+    ),
+    "select": Command(
+        "_data_commands.Select",
+        "make a cohort of some subjects of another",
+        'bnt select cohort still --where "mean_fd < 0.2"',
+    ),
+    "split": Command(
+        "_training_commands.Split",
+        "make, check and save splits as a table of subjects",
+        "bnt split cohort --n-splits 5 --out splits.csv",
+    ),
+    "audit": Command(
+        "_training_commands.Audit",
+        "check anybody's splits and predictions for leaks and selection",
+        "bnt audit splits.csv cohort",
+    ),
     "train": Command(
         "_training_commands.Train",
         "train one model, select on validation, test once",
+        "bnt train cohort --model ridge --out run",
         "repeat the command with --resume to continue from the last finished epoch",
     ),
-    "compare": Command("_study_commands.Compare", "compare models on the same splits, with statistics", _REPEAT),
+    "compare": Command(
+        "_study_commands.Compare",
+        "compare models on the same splits, with statistics",
+        "bnt compare cohort --models ridge svm --splits 5 --out study",
+        _REPEAT,
+    ),
     "learning-curve": Command(
-        "_sample_size_command.LearningCurve", "score against sample size, and the sample that a target needs", _REPEAT
+        "_sample_size_command.LearningCurve",
+        "score against sample size, and the sample that a target needs",
+        "bnt learning-curve cohort --model ridge --fractions 0.25 0.5 0.75 1 --splits 2 --aim 0.8 --out curve",
+        _REPEAT,
     ),
-    "tune": Command("_study_commands.Tune", "search a model's settings inside the training part", _REPEAT),
+    "tune": Command(
+        "_study_commands.Tune",
+        "search a model's settings inside the training part",
+        "bnt tune cohort --model svm --out tuned",
+        _REPEAT,
+    ),
     "reproduce": Command(
-        "_paper_commands.Reproduce", "make a table or figure of the paper, the printed numbers beside ours", _REPEAT
+        "_paper_commands.Reproduce",
+        "make a table or figure of the paper, the printed numbers beside ours",
+        "bnt reproduce parameters cohort --out parameters",
+        _REPEAT,
     ),
-    "predict": Command("_result_commands.Predict", "predict new subjects with a finished run"),
+    "predict": Command(
+        "_result_commands.Predict",
+        "predict new subjects with a finished run",
+        "bnt predict run elsewhere --out predictions.csv",
+    ),
     "validate": Command(
-        "_result_commands.Validate", "score a run on people from elsewhere: AUROC, calibration, subgroups"
+        "_result_commands.Validate",
+        "score a run on people from elsewhere: AUROC, calibration, subgroups",
+        "bnt validate run elsewhere --allow-same-ids --out validation",
     ),
     "explain": Command(
-        "_result_commands.Explain", "explain a run: attention by network, cluster assignments, edge attributions"
+        "_result_commands.Explain",
+        "explain a run: attention by network, cluster assignments, edge attributions",
+        "bnt explain run cohort --out run/explain",
     ),
-    "report": Command("_result_commands.Report", "write one self-contained HTML page about a run or a study"),
-    "export": Command("_sharing_commands.Export", "write a model to share: safetensors, JSON and card; also to a hub"),
+    "report": Command(
+        "_result_commands.Report",
+        "write one self-contained HTML page about a run or a study",
+        "bnt report study",
+    ),
+    "export": Command(
+        "_sharing_commands.Export",
+        "write a model to share: safetensors, JSON and card; also to a hub",
+        "bnt export run model --license mit",
+    ),
     "bids-app": Command(
-        "_sharing_commands.BidsApp", "run as a BIDS App: bids_dir output_dir participant|group", _REPEAT
+        "_sharing_commands.BidsApp",
+        "run as a BIDS App: bids_dir output_dir participant|group",
+        "bnt bids-app bids out participant --participant_label 001",
+        _REPEAT,
     ),
-    "models": Command("_model_commands.Models", "list models, or show the options of one"),
-    "theory": Command("_paper_commands.Theory", "check the paper's theorems"),
-    "bench": Command("_model_commands.Bench", "measure speed and memory here: data, connectivity, train, models"),
+    "models": Command(
+        "_model_commands.Models",
+        "list models, or show the options of one",
+        "bnt models vanilla",
+    ),
+    "theory": Command("_paper_commands.Theory", "check the paper's theorems", "bnt theory"),
+    "bench": Command(
+        "_model_commands.Bench",
+        "measure speed and memory here: data, connectivity, train, models",
+        "bnt bench connectivity",
+    ),
 }
 
 LEAST_MEMORY = 3 * 2**29  # bytes of address space
@@ -140,7 +212,8 @@ def run_command(name: str, rest: list[str]) -> int:
         remember([name, *rest])
         warnings.formatwarning = _sentence
         options = find_command(name)
-        return int(parse(options, name, getdoc(options), rest).run() or 0)
+        help_text = f"{getdoc(options)}\n\nFor example: {COMMANDS[name].example}"
+        return int(parse(options, name, help_text, rest).run() or 0)
     except SystemExit as end:  # --help
         return int(end.code or 0) if isinstance(end.code, int | None) else 2
     except BrokenPipeError:  # the reader of a pipe, such as head, has gone
