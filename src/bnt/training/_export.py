@@ -15,8 +15,8 @@ from bnt.errors import BadInput
 from bnt.models._registry import is_own, short_name
 from bnt.training._checkpoint import load_tensors, save_tensors
 from bnt.training._config import RunConfig
+from bnt.training._exported import CARD, CONFIG, FORMAT, WEIGHTS, sha256_of, shareable
 from bnt.training._run import model_card
-from bnt.training._shared import CARD, CONFIG, FORMAT, WEIGHTS, sha256_of, shareable
 from bnt.training._trained import RunResult, TrainedRun, load_result
 
 FEWEST = 5  # people of a site whose mean may leave the house

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bnt.errors import BadInput, in_one_line
-from bnt.training._shared import CARD, CONFIG, WEIGHTS
+from bnt.training._exported import CARD, CONFIG, WEIGHTS
 
 PREFIX = "hf://"
 FILES = (CONFIG, WEIGHTS, CARD, "model.onnx")

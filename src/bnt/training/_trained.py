@@ -19,8 +19,8 @@ from bnt.models._own import permitted
 from bnt.splits import Split, read_splits
 from bnt.training._checkpoint import load_tensors
 from bnt.training._config import RunConfig, read_config, roi_names
+from bnt.training._exported import WEIGHTS, is_shared, read_shared
 from bnt.training._learner import make_learner
-from bnt.training._shared import WEIGHTS, is_shared, read_shared
 
 
 @dataclass
