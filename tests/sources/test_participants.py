@@ -119,6 +119,14 @@ def test_a_missing_site_column_is_said(scans, tmp_path, capsys):
     assert "no site column" not in capsys.readouterr().err
 
 
+def test_people_without_a_site_are_counted_and_named(scans, tmp_path, capsys):
+    cohort = imported(scans, tmp_path, site=["A", None, "B", "B", None, "A"])
+    said = capsys.readouterr().err
+    assert "2 of 6" in said
+    assert cohort.ids[1] in said
+    assert "2 sites (2 without)" in repr(cohort)
+
+
 # -- sessions --------------------------------------------------------------------------------------------------
 
 

@@ -212,3 +212,18 @@ def test_arrays_given_to_an_estimator_are_harmonised_as_a_cohort_is(shifted):
     plain = bnt.BrainNetworkClassifier("ridge", random_state=0).fit(cohort, "diagnosis").predict_proba(cohort)
     np.testing.assert_allclose(one, two, atol=1e-9)
     assert np.abs(one - plain).max() > 0.01
+
+
+def test_people_whose_site_is_not_known_are_not_harmonised_as_one(shifted):
+    cohort, split = shifted
+    train = split.rows(cohort)[0]
+    people = cohort.participants.drop(columns="scan", errors="ignore")
+    people.loc[train[:4], "site"] = None
+    gaps = bnt.Cohort(np.array(cohort.connectomes), people)
+    adjustment = EdgeAdjustment(COMBAT).fit(gaps, train)
+    rest = EdgeAdjustment(COMBAT).fit(gaps, train[4:])
+    for name in ("mean", "sd", "shift", "scale"):
+        np.testing.assert_allclose(getattr(adjustment.combat, name), getattr(rest.combat, name), atol=0.05)
+    assert "unknown" not in adjustment.combat.sites
+    np.testing.assert_allclose(adjustment.apply(gaps).edges(train[:4]), gaps.edges(train[:4]), atol=1e-6)
+    assert "4 scans): not harmonised" in adjustment.notes(gaps, train)["unknown"]

@@ -375,8 +375,8 @@ class Cohort:
             writer.finish(self.participants, self.rois, **{name: getattr(self, name) for name in DESCRIBED})
 
     def __repr__(self) -> str:
-        n = len(np.unique(self.sites))
-        sites = "no sites" if n == 1 and self.sites[0] == "unknown" else f"{n} site{'s' * (n != 1)}"
+        n, without = len({*self.sites} - {"unknown"}), int((self.sites == "unknown").sum())
+        sites = f"{n} site{'s' * (n != 1)}{f' ({without} without)' if without else ''}" if n else "no sites"
         series = ", with time series" if self._series is not None else ""
         return f"Cohort({len(self)} subjects, {self.n_rois} ROIs, {sites}, {self.kind}{series})"
 

@@ -25,15 +25,7 @@ LARGE_DIFFERENCE = 0.2  # standard deviations: small by convention, enough to be
 
 @dataclass
 class Check:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    name : str
-    state : {"ok", "note", "warning"}
-        In order; worth knowing; to be settled before training.
-    text : str
-    """
+    """One thing that was looked at: in order, worth knowing, or to be settled before training."""
 
     name: str
     state: Literal["ok", "note", "warning"]
@@ -42,13 +34,7 @@ class Check:
 
 def checks_of(report: Inspection) -> list[Check]:
     """Return everything that was looked at, in order."""
-    return [
-        *_values(report),
-        *_signals(report),
-        *_duplicates(report),
-        *_design(report),
-        *_files(report),
-    ]
+    return [*_values(report), *_signals(report), *_duplicates(report), *_design(report), *_files(report)]
 
 
 def _some(people: list[str], most: int = 3) -> str:
@@ -311,21 +297,22 @@ def layout(report: Inspection) -> list[str]:
     return lines
 
 
+def _counted(report: Inspection) -> str:
+    return "scans" if report.n_people < report.n_subjects else "n"
+
+
 def _subjects(report: Inspection) -> str:
-    if report.n_people < report.n_subjects:
+    if _counted(report) == "scans":
         return f"{report.n_subjects:,} scans of {report.n_people:,} people (results count people)"
     return f"{report.n_subjects:,} subjects"
-
-
-def _counted(report: Inspection) -> str:
-    """Return what tables count: people, or scans where people have several."""
-    return "scans" if report.n_people < report.n_subjects else "n"
 
 
 def _sites(report: Inspection) -> str:
     if [site.name for site in report.sites] == ["unknown"]:
         return "sites unknown (bnt import --site-column names their column)"
-    return f"{len(report.sites)} site{'s' * (len(report.sites) != 1)}"
+    n = sum(site.name != "unknown" for site in report.sites)
+    without = sum(site.n for site in report.sites if site.name == "unknown")
+    return f"{n} site{'s' * (n != 1)}" + (f" ({without} without)" if without else "")
 
 
 def _number(part: Part, column: str, digits: int) -> str:

@@ -66,13 +66,15 @@ class Combat:
         source : callable
             Returns an iterable of positions and the edges of these subjects, in any order.
         sites : array of str, (n,)
-            A site of a single subject has no variance: the subject is left out, and the site is as one not seen.
+            A site of a single subject has no variance: the subject is left out, and the site is as one not seen. So
+            are subjects whose site is not known, an empty text.
         covariates : array, (n, k)
             What to keep, numbers only.
         """
         sites = np.asarray(sites).astype(str)
         names, counts = np.unique(sites, return_counts=True)
-        names, counts = names[counts >= FEWEST], counts[counts >= FEWEST].astype(float)
+        enough = (counts >= FEWEST) & (names != "")
+        names, counts = names[enough], counts[enough].astype(float)
         if len(names) < 2:
             raise BadInput(
                 f"ComBat compares sites and the training subjects have {len(names)} with two subjects or more: "

@@ -296,6 +296,12 @@ def read_participants(
     table["participant_id"] = ids
     if site_column is not None:
         table["site"] = table[site_column]
+        without = table["site"].isna().to_numpy()
+        if without.any():
+            say(
+                f"{file.name}: column {site_column} is empty for {without.sum()} of {len(table)} (the first is "
+                f"{ids[without].iloc[0]}): their site is 'unknown'."
+            )
     if families is not None:
         table["family"] = families.where(families.notna(), ids)
     return People(table, file)

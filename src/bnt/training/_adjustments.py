@@ -189,7 +189,8 @@ class EdgeAdjustment:
         self.scale = FisherScale.of(cohort, rows)
         if self.settings.harmonise:
             kept = self.kept.fit(people, weight).design(people)
-            self.combat = Combat.fit(self._source(cohort, rows), people["site"].to_numpy(str), kept)
+            sites = people["site"].astype(str).replace(UNKNOWN, "").to_numpy(str)  # those may be of any scanner
+            self.combat = Combat.fit(self._source(cohort, rows), sites, kept)
         if self.settings.confounds:
             design = self.confounds.fit(people, weight).design(people)
             full = np.concatenate([np.ones((len(design), 1)), design], axis=1)
@@ -231,8 +232,8 @@ class EdgeAdjustment:
                 how = f"harmonised with a shift and scale from its {scans}, unlabelled"
                 found[site] = f"{which} is not in training: {how}."
             else:
-                why = "" if site == UNKNOWN else f", fewer than {ENOUGH}"
-                found[site] = f"{which} ({scans}{why}): not in training, so not harmonised."
+                why = "" if site == UNKNOWN else f", fewer than {ENOUGH}): not in training, so"
+                found[site] = f"{which} ({scans}{why or '):'} not harmonised."
         return found
 
     def apply(self, cohort: Cohort, rows: np.ndarray | None = None) -> Cohort:
