@@ -201,9 +201,10 @@ def validation_summary(found: Validation) -> str:
     from bnt.plotting._charts import shown_name
 
     facts = found.facts
-    positive = "" if facts["positive"] is None else f" (positive class: {facts['label']} = {facts['positive']})"
-    scans = f" ({facts['n_scans']} scans, averaged within a person)" if facts["n_scans"] > facts["n"] else ""
-    lines = [f"{facts['model']} on {facts['n']} people from elsewhere{scans}{positive}, 95 % intervals in brackets"]
+    about = [f"{facts['n_scans']} scans, averaged within a person"] if facts["n_scans"] > facts["n"] else []
+    about += [] if facts["positive"] is None else [f"positive class: {facts['label']} = {facts['positive']}"]
+    more = f" ({'; '.join(about)})" if about else ""
+    lines = [f"{facts['model']} on {facts['n']} people from elsewhere{more}, 95 % intervals in brackets"]
     for name, value in found.metrics.items():
         span = f" [{value.low:.3f}, {value.high:.3f}]" if isfinite(value.low) else ""
         at = f" at threshold {facts['threshold']:.3g}" if name == "sensitivity" else ""

@@ -245,7 +245,7 @@ def headline(report: dict, label: str) -> str:
     if report.get("site_accuracy"):
         before, after = (report["site_accuracy"][when] for when in ("before", "after"))
         more.append(
-            f"A linear classifier tells the site of {before['n']} test subjects with accuracy {before['accuracy']:.2f} "
+            f"A linear classifier tells the site of {before['n']} test scans with accuracy {before['accuracy']:.2f} "
             f"before and {after['accuracy']:.2f} after harmonising (the largest site alone: {before['chance']:.2f})."
         )
     if report.get("never_predicted"):

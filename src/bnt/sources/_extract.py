@@ -82,7 +82,8 @@ def find_images(names: Sequence[Name], source: Path, cifti: bool, aroma: bool = 
         chosen = [n for n in chosen if n.entities.get("desc") == wanted]
     if not chosen:
         what = "*_bold.dtseries.nii (the atlas is a CIFTI file)" if cifti else f"*_desc-{wanted}_bold.nii.gz"
-        raise BadInput(f"{source} holds no {what} of fMRIPrep: give its output folder.")
+        fix = "run fMRIPrep with ICA-AROMA, or choose another confounds_strategy" if aroma else "give its output folder"
+        raise BadInput(f"{source} holds no {what} of fMRIPrep: {fix}.", "confounds_strategy" if aroma else "")
     chosen = [n for n in chosen if "echo" not in n.entities] or chosen
     spaces = sorted({n.entities.get("space", "native") for n in chosen}, key=natural)
     standard = [s for s in spaces if s.startswith(("MNI", "fsLR"))]

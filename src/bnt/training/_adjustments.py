@@ -310,8 +310,8 @@ COMBAT = ("mean", "sd", "slopes", "shift", "scale")
 def site_accuracy(cohort: Cohort, train: np.ndarray, test: np.ndarray) -> dict[str, Any] | None:
     """Return how well a linear classifier tells the site of test subjects from their edges.
 
-    Ridge on Fisher z, one site against the rest, fitted on training subjects; test subjects of other sites are left
-    out. None where two sites or more are not in both parts.
+    Ridge on Fisher z, one site against the rest, fitted on training subjects; test subjects of other sites, and those
+    whose site is not known, are left out. None where two sites or more are not in both parts.
 
     Returns
     -------
@@ -321,6 +321,7 @@ def site_accuracy(cohort: Cohort, train: np.ndarray, test: np.ndarray) -> dict[s
     from bnt.models.classical._solvers import gram, ridge
 
     sites = np.asarray(cohort.sites).astype(str)
+    train = train[sites[train] != UNKNOWN]
     names = np.unique(sites[train])
     test = test[np.isin(sites[test], names)]
     if len(names) < 2 or len(np.unique(sites[test])) < 2:
