@@ -87,3 +87,44 @@ def test_scripts_behind_the_results_find_what_they_import(script, monkeypatch):
         if page != script and (script.name in (text := page.read_text()) or f"from {script.stem} import" in text)
     ]
     assert named  # a script that no result needs is deleted
+
+
+def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(tmp_path, monkeypatch, capsys):
+    import bnt
+    from bnt.bench import _whole_study as bench_study
+
+    bnt.simulate_cohort(n_subjects=60, n_rois=16, n_sites=2, seed=0).save(tmp_path / "cohort")
+    before = sorted(file.name for file in (tmp_path / "cohort").iterdir())
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def in_this_process(words, threads):
+        if words[0] == "-c":  # the user's code, as it is
+            monkeypatch.setattr("sys.argv", words[1:])
+            exec(words[1], {})
+            return 1000.0, capsys.readouterr().out
+        out = Path(words[words.index("--out") + 1])
+        out.mkdir()
+        (out / "summary.csv").write_text("auroc\n0.75\n")
+        return 10.0, ""
+
+    monkeypatch.setattr(bench_study, "_measured", in_this_process)
+    settings = BenchSettings(cohort=tmp_path / "cohort", splits=4, user_splits=2, folder=place)
+    ours, theirs = bench_study.run(settings)
+    assert (ours["AUROC"], ours["CPU s"], ours["measured splits"]) == (0.75, 10.0, 4)
+    assert theirs["measured splits"] == 2
+    assert 1000.0 < theirs["CPU s"] < 2000.0  # twice as many splits; what was loaded before counts once
+    assert ours["times faster"] == pytest.approx(theirs["CPU s"] / 10.0)
+    assert 0.3 < theirs["AUROC"] <= 1.0
+    assert sorted(file.name for file in (tmp_path / "cohort").iterdir()) == before
+    assert list(place.iterdir()) == []
+
+
+def test_cpu_seconds_count_processes_that_outlive_the_command():
+    from bnt.bench._whole_study import _measured
+
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}]); print('said')"
+    seconds, printed = _measured(["-c", start], 1)
+    assert seconds >= 0.5
+    assert printed.strip() == "said"

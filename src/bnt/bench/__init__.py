@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from bnt.errors import BadInput
 
-BENCHMARKS = ("data", "connectivity", "train", "models")
+MODULES = {name: f"_{name}" for name in ("data", "connectivity", "train", "models")} | {"study": "_whole_study"}
+BENCHMARKS = tuple(MODULES)
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,13 @@ class BenchSettings:
     rois: int | None = None
     """Number of ROIs; each benchmark has its own default (data: 360)."""
     models: tuple[str, ...] = ()
-    """Models to measure (models); by default all networks."""
+    """Models to measure: by default all networks (models), or tangent-logistic (study)."""
     against: Literal["ml4fmri"] | None = None
     """Package whose models are measured in place of bnt, each against ours of that name (models)."""
+    splits: int | None = None
+    """Splits of the study; 20 by default (study)."""
+    user_splits: int = 2
+    """Splits that the user's code with nilearn is measured on; its time for all is in proportion (study)."""
     threads: int = 1
     """CPU threads, the same for all sides."""
     repeats: int = 3
@@ -39,7 +44,7 @@ def run_benchmark(name: str, settings: BenchSettings) -> list[dict[str, Any]]:
     """Run one benchmark and return its table, one dictionary per row."""
     if name not in BENCHMARKS:
         raise BadInput(f"Unknown benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}.")
-    return import_module(f"bnt.bench._{name}").run(settings)
+    return import_module(f"bnt.bench.{MODULES[name]}").run(settings)
 
 
 def peak_memory() -> float:

@@ -136,7 +136,7 @@ COMMANDS = {
     "theory": Command("_paper_commands.Theory", "check the paper's theorems", "bnt theory"),
     "bench": Command(
         "_model_commands.Bench",
-        "measure speed and memory here: data, connectivity, train, models",
+        "measure speed and memory here: data, connectivity, train, models, study",
         "bnt bench connectivity",
     ),
 }

@@ -138,12 +138,12 @@ def describe_model(name: str, n_rois: int) -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed and memory on this machine: reading cohorts, connectivity, training, models.
+    """Measure speed and memory on this machine: reading cohorts, connectivity, training, models, a study.
 
     Each benchmark prints a table; --csv also writes it. Nothing is checked: the numbers are of this machine, now.
     """
 
-    what: tyro.conf.Positional[Literal["data", "connectivity", "train", "models", "all"]] = "all"
+    what: tyro.conf.Positional[Literal["data", "connectivity", "train", "models", "study", "all"]] = "all"
     """Which benchmark."""
     settings: Annotated[BenchSettings, tyro.conf.arg(name="")] = BenchSettings()
     csv: Path | None = None

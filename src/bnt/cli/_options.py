@@ -13,6 +13,8 @@ from bnt.cli._parsing import parse_settings, typed
 from bnt.errors import BadInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bnt.cohort import Cohort
     from bnt.splits import Split
     from bnt.studies import Slurm, Study, Tuning
@@ -156,6 +158,14 @@ class Machine:
             return f"{min(self.processes(), waiting)} at a time"
         memory = "the cluster's default memory" if slurm.memory_gb is None else f"{slurm.memory_gb:g} GB"
         return f"on SLURM, each with --threads {self.threads}, --minutes {slurm.minutes} and {memory} (--memory-gb)"
+
+
+def start_early(machine: Machine, cohort: Path, out: Path, models: Sequence[str]) -> None:
+    """Let the libraries load beside this process, unless nothing new will be run, or another engine runs it."""
+    if machine.engine == "local" and machine.processes() and (cohort / "cohort.json").is_file() and not out.exists():
+        from bnt.studies._server import start_server
+
+        start_server(machine.threads, models)
 
 
 def say_task(cohort: Cohort, target: Target) -> None:

@@ -18,6 +18,7 @@ from bnt.cli._options import (
     make_splits,
     print_failures,
     say_task,
+    start_early,
     study_settings,
 )
 
@@ -67,6 +68,7 @@ class Compare:
 
     def run(self) -> int:
         """Run the study and print its table."""
+        start_early(self.machine, self.cohort, self.out, self.models)
         from bnt._progress import say
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort

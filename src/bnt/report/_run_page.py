@@ -122,9 +122,16 @@ def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) 
         ("Threshold", f"{report['threshold']:.3g}, chosen on validation" if "threshold" in report else ""),
         ("Site told (test)", site_words(report)),
         ("Parameters", f"{report['n_parameters']:,}"),
-        ("Time", f"{report['seconds']:,.1f} s, {report['cpu_seconds']:,.1f} s of processor time"),
+        ("Time", time_words(report)),
         ("Peak memory", f"{report['peak_memory_mb']:,} MB"),
     ]
+
+
+def time_words(report: dict[str, Any]) -> str:
+    """Return how long a run took, and what other runs of its study spent on what it used too."""
+    said = f"{report['seconds']:,.1f} s, {report['cpu_seconds']:,.1f} s of processor time"
+    shared = report.get("cpu_seconds_shared", 0.0)
+    return f"{said}, and {shared:,.1f} s that earlier runs of the study spent for it" if shared else said
 
 
 def site_words(report: dict[str, Any]) -> str:

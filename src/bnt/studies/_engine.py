@@ -6,8 +6,6 @@ import json
 import logging
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -26,6 +24,7 @@ from bnt.errors import BadInput
 from bnt.models._own import remember
 from bnt.models._registry import in_catalog, source_digest
 from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
+from bnt.studies._server import start_server
 
 if TYPE_CHECKING:
     from bnt.studies._slurm import Slurm
@@ -36,21 +35,7 @@ Watcher = Callable[[Sequence[Job], int, int, Failures], None]  # running, done, 
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 RAY_RETRIES = 5  # starts again after a lost worker or node; without an end, a job that no node can hold never fails
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 ENGINES = ("local", "ray", "slurm")
-# Loaded once, before the workers fork: a worker that imports them itself spends longer on it than a linear model runs.
-PRELOADED = (
-    "bnt.training._run",
-    "bnt.training._config",
-    "bnt.studies._job",
-    "bnt.models._bnt",
-    "bnt.models.classical",
-    "bnt.training._learner",
-    "scipy.stats",
-    "sklearn.linear_model",
-    "threadpoolctl",
-    "torch._dynamo",  # what torch's optimisers import when they are first made
-)
 
 
 def is_done(job: Job) -> bool:
@@ -104,26 +89,6 @@ def _serve(driver: Connection, work: Callable[[Job], Any]) -> None:
         except EOFError:
             return
         driver.send_bytes(attempt(job, work).encode())
-
-
-def _start_server(threads: int) -> Any:
-    """Return the context whose server has the libraries loaded, once, with few threads of their own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    multiprocessing.resource_tracker.ensure_running()  # here, because its start ends the block of signals below
-    # The server and its workers inherit this: a Ctrl-C while they import is the driver's, too.
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        multiprocessing.forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-    return context
 
 
 @contextmanager
@@ -203,7 +168,7 @@ def run_local(
     A worker that is killed is one failed job; the others continue. When the driver ends, however it ends,
     its workers end too. ``work`` is what is done with a job, a function of a module.
     """
-    context = _start_server(max((job.threads for job in jobs), default=1))
+    context = start_server(max((job.threads for job in jobs), default=1), [job.variant.model for job in jobs])
     waiting, done = list(jobs), 0
     idle: list[_Worker] = []
     busy: list[_Worker] = []

@@ -1,0 +1,144 @@
+"""A study of tangent space and logistic regression on several splits, and the same as a user of nilearn writes it.
+
+Both run in processes of their own, on one cohort and the same splits; CPU seconds count everything, from the start of
+the interpreter to the last table, of all processes. Our side starts without a cache beside the cohort.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bnt._progress import say
+from bnt.bench import BenchSettings
+from bnt.cohort import load_cohort
+from bnt.errors import BadInput
+from bnt.splits import named_splits, save_splits
+
+SUBJECTS, ROIS, SPLITS = 200, 100, 20
+LABEL = "diagnosis"
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2): processes that lose their parent become ours
+
+USERS = """
+import sys
+import time
+import numpy as np
+import pandas as pd
+from nilearn.connectome import ConnectivityMeasure
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+
+folder, splits, label = sys.argv[1:]
+people = pd.read_csv(folder + "/participants.tsv", sep="\\t", dtype={"participant_id": str})
+stacked = np.load(folder + "/timeseries.npy")
+ends = people["n_volumes"].cumsum()
+series = [stacked[end - n : end] for n, end in zip(people["n_volumes"], ends)]
+y = people[label].to_numpy()
+table = pd.read_csv(splits, dtype=str).set_index("participant_id").loc[people["participant_id"]]
+started, scores = time.process_time(), []
+for name in table.columns:
+    part = table[name].to_numpy()
+    train, test = np.flatnonzero(part == "train"), np.flatnonzero(part == "test")
+    model = make_pipeline(ConnectivityMeasure(kind="tangent", vectorize=True), LogisticRegression(max_iter=1000))
+    model.fit([series[i] for i in train], y[train])
+    scores.append(roc_auc_score(y[test], model.predict_proba([series[i] for i in test])[:, 1]))
+print(np.mean(scores), started)
+"""
+
+
+def run(settings: BenchSettings) -> list[dict[str, Any]]:
+    """Return one row per side: CPU seconds, of how many splits they were measured, and the mean AUROC."""
+    if sys.platform != "linux":
+        raise BadInput("bnt bench study counts the CPU time of all processes, which it can on Linux only.")
+    wanted, users = settings.splits or SPLITS, settings.user_splits
+    if wanted < 1 or not 1 <= users <= wanted:
+        raise BadInput(f"There are {wanted} splits and {users} for the user's code: give 1 or more, and no more of it.")
+    models = settings.models or ("tangent-logistic",)
+    with tempfile.TemporaryDirectory(prefix="bnt-bench-", dir=settings.folder) as place:
+        folder = _cohort(settings, Path(place))
+        cohort = load_cohort(folder)
+        if cohort.timeseries is None:
+            raise BadInput(f"{settings.cohort} has no time series: give a cohort that has.", "cohort")
+        say(f"our study: {' '.join(models)}, {wanted} splits")
+        study = Path(place) / "study"
+        words = ["-m", "bnt", "compare", str(folder), "--models", *models, "--splits", str(wanted), "--jobs", "1"]
+        ours, _ = _measured([*words, "--out", str(study)], settings.threads)
+        splits = Path(place) / "splits.csv"
+        save_splits(splits, cohort, named_splits(cohort, LABEL, "site-stratified", n_splits=wanted)[:users])
+        say(f"a user's study with nilearn and scikit-learn: {users} of {wanted} splits")
+        theirs, printed = _measured(["-c", USERS, str(folder), str(splits), LABEL], settings.threads)
+        auroc = float(pd.read_csv(study / "summary.csv")["auroc"].iloc[0])
+    score, start = map(float, printed.split()[-2:])
+    theirs = start + (theirs - start) / users * wanted  # libraries and series are loaded once
+    size = {"subjects": len(cohort), "rois": cohort.n_rois, "splits": wanted}
+    sides = [
+        (f"bnt compare {' '.join(models)}", wanted, ours, auroc),
+        ("nilearn + scikit-learn", users, theirs, score),
+    ]
+    return [
+        {
+            "side": name,
+            **size,
+            "measured splits": measured,
+            "CPU s": seconds,
+            "CPU s per split": seconds / wanted,
+            "AUROC": found,
+            "times faster": theirs / seconds,
+        }
+        for name, measured, seconds, found in sides
+    ]
+
+
+def _cohort(settings: BenchSettings, place: Path) -> Path:
+    """Return a folder with a cohort and without a cache: simulated, or links to the files of the one given."""
+    folder = place / "cohort"
+    if settings.cohort is None:
+        size = ["--subjects", str(settings.subjects or SUBJECTS), "--rois", str(settings.rois or ROIS)]
+        _measured(["-m", "bnt", "simulate", str(folder), *size], settings.threads)
+        return folder
+    given = load_cohort(settings.cohort).path
+    assert given is not None
+    folder.mkdir()
+    for file in given.resolve().iterdir():
+        if file.is_file():
+            (folder / file.name).symlink_to(file)
+    return folder
+
+
+def _measured(words: list[str], threads: int) -> tuple[float, str]:
+    """Run Python with these words; return the CPU seconds of it and of all that it started, and what it printed."""
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    command = [sys.executable, "-m", "bnt.bench._whole_study", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it left no message"])[-1]
+        raise RuntimeError(f"A side of the benchmark failed: {last}")
+    printed, _, seconds = done.stdout.rstrip().rpartition("\n")
+    return float(seconds), printed
+
+
+def main(words: list[str]) -> int:
+    """Carry a command out and print the CPU seconds of all its processes, those that it left behind included."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    code = subprocess.run([sys.executable, *words]).returncode
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"\n{spent.ru_utime + spent.ru_stime:.2f}", flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
