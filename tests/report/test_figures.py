@@ -14,11 +14,13 @@ from matplotlib.figure import Figure
 
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as figures
+from bnt.plotting import _predicted as curves
 from bnt.plotting._style import canvas, figure_bytes, inline_svg, save_figure, styled
 
 RNG = np.random.default_rng(0)
 POSITIVE = np.arange(80) % 2 == 0
 BINARY = {"bnt": (POSITIVE, RNG.random(80)), "svm": (POSITIVE, RNG.random(80))}
+TWO_SCORES = {"bnt": (RNG.random(9), RNG.random(9)), "svm": (RNG.random(9), RNG.random(9))}
 LINES = [{"stage": "a", "epoch": e, "loss": 1 / e, "val_score": 0.5 + e / 20} for e in range(1, 5)]
 SITES = pd.DataFrame({"site": ["A", "B"], "n": [20, 9], "auroc": [0.7, 0.6], "low": [0.5, 0.2], "high": [0.8, 0.9]})
 SCORES = pd.DataFrame({"bnt": [0.7, 0.8], "svm": [0.75, np.nan]}, index=["s0", "s1"])
@@ -33,13 +35,14 @@ MAKERS = {
     "loss_curve": lambda: figures.loss_curve(LINES),
     "score_curve": lambda: figures.score_curve(LINES),
     "validation_curves": lambda: figures.validation_curves(CURVES),
-    "roc_curves": lambda: figures.roc_curves(BINARY),
-    "calibration_curves": lambda: figures.calibration_curves(BINARY),
+    "roc_curves": lambda: curves.roc_curves(BINARY),
+    "calibration_curves": lambda: curves.calibration_curves(BINARY),
     "paired_plot": lambda: figures.paired_plot(SCORES),
     "forest_plot": lambda: figures.forest_plot(COMPARISONS),
     "per_site_plot": lambda: figures.per_site_plot({"bnt": SITES, "svm": SITES}),
     "cost_plot": lambda: figures.cost_plot(SUMMARY),
-    "predicted_scores": lambda: figures.predicted_scores(RNG.random(9), RNG.random(9), "age"),
+    "decision_curves": lambda: curves.decision_curves(BINARY),
+    "predicted_scores": lambda: curves.predicted_scores(TWO_SCORES, "age"),
 }
 
 
@@ -64,10 +67,10 @@ def test_dollars_in_names_are_dollars():
     sites = SITES.assign(site=[name, "B"])
     drawn = [
         figures.per_site_plot({name: sites, "svm": SITES}),
-        figures.roc_curves({name: BINARY["bnt"]}),
+        curves.roc_curves({name: BINARY["bnt"]}),
         figures.cost_plot(SUMMARY.assign(variant=[name, "svm"])),
         figures.paired_plot(SCORES.rename(columns={"bnt": name})),
-        figures.predicted_scores(RNG.random(9), RNG.random(9), name),
+        curves.predicted_scores({name: TWO_SCORES["bnt"]}, name),
         network_matrix(np.eye(2), [name, "B"], name, name),
     ]
     for figure in drawn:
@@ -108,10 +111,10 @@ def test_every_member_of_every_run_has_its_line(tmp_path: Path):
 
 
 def test_equal_figures_give_equal_text_and_two_share_no_id():
-    one, again = (inline_svg(figures.roc_curves(BINARY), "a", "x") for _ in range(2))
+    one, again = (inline_svg(curves.roc_curves(BINARY), "a", "x") for _ in range(2))
     assert one == again
 
-    other = inline_svg(figures.roc_curves(BINARY), "b", "x")
+    other = inline_svg(curves.roc_curves(BINARY), "b", "x")
     assert not set(re.findall(r'id="([^"]+)"', one)) & set(re.findall(r'id="([^"]+)"', other))
 
 

@@ -19,7 +19,7 @@ from bnt.report._methods import adjusted, as_latex, latex
 from bnt.report._paper import demographics, write_paper
 from bnt.report._references import REFERENCES, bibtex
 
-FIGURES = {"paired", "forest", "roc", "calibration", "sites", "cost", "validation"}
+FIGURES = {"paired", "forest", "roc", "calibration", "decision", "sites", "cost", "validation"}
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_results_are_those_of_the_study(paper: Path, study: Path):
     assert other[other["primary_p"]] == comparisons["p_corrected_holm"].iloc[0]
     shown = (paper / "results.md").read_text()
     head = shown.splitlines()[0].split(" | ")
-    assert [cell.strip(" |") for cell in head].count("p") == 1
-    assert f"{summary['auroc'].iloc[0]:.3f} ± {summary['auroc_sd'].iloc[0]:.3f}" in shown
+    assert [cell.strip(" |") for cell in head if cell.strip(" |").startswith("p ")] == ["p (corrected t-test, Holm)"]
+    assert f"{100 * summary['auroc'].iloc[0]:.1f} ± {100 * summary['auroc_sd'].iloc[0]:.1f}" in shown
 
 
 def test_the_methods_say_what_was_run_and_cite_what_the_bibliography_has(paper: Path):

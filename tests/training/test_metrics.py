@@ -90,6 +90,28 @@ def test_multiclass_and_regression_metrics_equal_scikit_learn():
     assert score["mse"] == pytest.approx(sk.mean_squared_error(y, z))
     assert score["r2"] == pytest.approx(sk.r2_score(y, z))
     assert score["r"] == pytest.approx(np.corrcoef(y, z)[0, 1])
+    assert score["medae"] == pytest.approx(sk.median_absolute_error(y, z))
+
+
+def test_intervals_of_errors_and_r2_are_those_of_a_naive_bootstrap():
+    rng = np.random.default_rng(1)
+    y = rng.normal(50, 10, size=120)
+    z = y + rng.normal(0, 6, size=120)
+    found = regression_metrics(y, z)
+    drawn = {"r2": [], "mae": [], "medae": []}
+    for _ in range(1500):
+        rows = rng.integers(120, size=120)
+        drawn["r2"].append(sk.r2_score(y[rows], z[rows]))
+        drawn["mae"].append(sk.mean_absolute_error(y[rows], z[rows]))
+        drawn["medae"].append(sk.median_absolute_error(y[rows], z[rows]))
+    for name, values in drawn.items():
+        low, high = np.quantile(values, [0.025, 0.975])
+        width = high - low
+        assert found[f"{name}_ci"] == pytest.approx((low, high), abs=0.12 * width), name
+        assert found[f"{name}_ci"][0] < found[name] < found[f"{name}_ci"][1]
+    half = 1.96 * np.abs(y - z).std(ddof=1) / np.sqrt(120)  # the closed form of a mean
+    assert found["mae_ci"] == pytest.approx((found["mae"] - half, found["mae"] + half), rel=0.03)
+    assert regression_metrics(y, z) == found  # seeded
 
 
 def test_task_is_read_from_the_labels():

@@ -83,7 +83,7 @@ def test_a_headline_that_site_makes_gets_a_caution_and_the_area_within_sites(fol
     assert runs["auroc"].mean() > 0.65
     assert runs["auroc_within_site"].mean() == pytest.approx(0.5, abs=0.06)
     assert "12 %" in said.err
-    assert "auroc within site" in said.out
+    assert "AUROC within sites" in said.out
     assert "12 %" in said.out
     for page in (write_report(tmp_path / "study"), write_report(next((tmp_path / "study" / "runs").iterdir()))):
         text = page.read_text()
@@ -95,7 +95,7 @@ def test_a_headline_that_site_makes_gets_a_caution_and_the_area_within_sites(fol
 def test_training_prints_the_caution_beside_the_area_within_sites(folder, tmp_path, capsys):
     assert main(["train", str(folder), "--model", "ridge", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
-    assert "auroc_within_site" in said
+    assert "AUROC within sites" in said
     assert "81 %" in said
     assert "81 %" in (tmp_path / "run" / "model_card.md").read_text()
 

@@ -198,7 +198,7 @@ def validation_summary(found: Validation) -> str:
     """Return the result in a few lines: every estimate with its interval, then what it means."""
     from math import isfinite
 
-    from bnt.plotting._charts import shown_name
+    from bnt.plotting._metrics import shown, shown_name, spoken
 
     facts = found.facts
     about = [f"{facts['n_scans']} scans, averaged within a person"] if facts["n_scans"] > facts["n"] else []
@@ -206,13 +206,15 @@ def validation_summary(found: Validation) -> str:
     more = f" ({'; '.join(about)})" if about else ""
     lines = [f"{facts['model']} on {facts['n']} people from elsewhere{more}, 95 % intervals in brackets"]
     for name, value in found.metrics.items():
-        span = f" [{value.low:.3f}, {value.high:.3f}]" if isfinite(value.low) else ""
+        span = f" [{shown(value.low, name)}, {shown(value.high, name)}]" if isfinite(value.low) else ""
         at = f" at threshold {facts['threshold']:.3g}" if name == "sensitivity" else ""
-        shown = f"{value.value:.3f}{span}{at}" if isfinite(value.value) else "undefined"
-        lines.append(f"  {shown_name(name)} {shown}")
+        words = f"{spoken(value.value, name)}{span}{at}" if isfinite(value.value) else "undefined"
+        lines.append(f"  {shown_name(name)} {words}")
     own = found.own_test.get("auroc_difference")
     if own is not None:
-        lines.append(f"  AUROC less that of the run's own test part {own.value:+.3f} [{own.low:+.3f}, {own.high:+.3f}]")
+        ends = ", ".join(shown(end, "auroc", "+") for end in (own.low, own.high))
+        gap = f"{shown(own.value, 'auroc', '+')} points [{ends}]"
+        lines.append(f"  AUROC less that of the run's own test part {gap}")
     return "\n".join([*lines, *found.findings])
 
 

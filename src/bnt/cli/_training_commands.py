@@ -225,18 +225,23 @@ class Train:
 
 def headline(report: dict, label: str) -> str:
     """Return the test result in two lines, and what is to be said of it."""
+    from bnt.plotting._metrics import shown, shown_name, spoken
+
     test = report["test"]
 
-    def shown(name: str) -> str:
+    def words(name: str) -> str:
         if not isfinite(test[name]):
-            return f"{name} undefined ({'constant values' if name == 'r' else 'a class is missing'} in the test part)"
+            why = "a class is missing" if "auroc" in test else "constant values"
+            return f"{shown_name(name)} undefined ({why} in the test part)"
         interval = test.get(f"{name}_ci")
-        span = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
-        return f"{name} {test[name]:.3f}{span}"
+        span = f" [{shown(interval[0], name)}, {shown(interval[1], name)}]" if interval else ""
+        return f"{shown_name(name)} {spoken(test[name], name)}{span}"
 
     caution = report.get("site_caution") or ""
     within = ["auroc_within_site"] if caution else []
-    names = [n for n in ("auroc", *within, "accuracy", "sensitivity", "specificity", "mse", "mae", "r") if n in test]
+    names = [
+        n for n in ("auroc", *within, "accuracy", "sensitivity", "specificity", "r", "r2", "mae", "medae") if n in test
+    ]
     positive = report["positive_class"]
     who = f" (positive class: {label} = {positive})" if positive is not None else ""
     more = [*([caution] if caution else []), *report.get("new_sites", [])]
@@ -254,7 +259,7 @@ def headline(report: dict, label: str) -> str:
     return "\n".join(
         [
             f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets",
-            f"{', '.join(shown(n) for n in names)}; {report['seconds']:.0f} s",
+            f"{', '.join(words(n) for n in names)}; {report['seconds']:.0f} s",
             *more,
         ]
     )

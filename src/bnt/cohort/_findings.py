@@ -233,7 +233,7 @@ def site_confound(counts: Mapping[str, Sequence[int]], classes: Sequence[str]) -
     low, high = order[0], order[-1]
     return (
         f"The share of {classes[k]} runs from {shares[low]:.0%} ({names[low]}) to {shares[high]:.0%} ({names[high]}): "
-        f"site alone has an AUROC of {area:.2f}, so read the AUROC within sites beside the overall one."
+        f"site alone has an AUROC of {100 * area:.1f}%, so read the AUROC within sites beside the overall one."
     ).replace("%", " %")
 
 

@@ -8,6 +8,7 @@ That is the lower triangle row by row, the order of nilearn's
 
 from __future__ import annotations
 
+from colorsys import hsv_to_rgb
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
@@ -145,8 +146,19 @@ COLOURS = {
     "Subcortical/Cerebellar": "#6E6E6E",
     UNASSIGNED: "#D0D0D0",
 }
-# For networks with other names: Tol's muted colours, in alphabetical order of the names.
-MORE_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
+# For networks with other names, in alphabetical order: Tol's muted colours, then light and dark ones.
+MORE_COLOURS = (
+    *("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499"),
+    *("#EE8866", "#FFAABB", "#BBCC33", "#225555", "#663333", "#AAAA00", "#0044CC", "#00CC44", "#555522"),
+)
+
+
+def _colour(i: int) -> str:
+    """Return the i-th colour for networks of other names; after those of the list, hues a golden angle apart."""
+    if i < len(MORE_COLOURS):
+        return MORE_COLOURS[i]
+    parts = hsv_to_rgb(0.618034 * i % 1, 0.45 + 0.4 * (i % 2), 0.55 + 0.35 * (i // 2 % 2))
+    return "#" + "".join(f"{round(255 * part):02X}" for part in parts)
 
 
 @dataclass(frozen=True)
@@ -210,7 +222,7 @@ class Networks:
     def colours(self) -> dict[str, str]:
         """Colour of each network: the same for the same name, whatever else the atlas holds."""
         other = [name for name in self.names if name not in COLOURS]
-        extra = {name: MORE_COLOURS[i % len(MORE_COLOURS)] for i, name in enumerate(other)}
+        extra = {name: _colour(i) for i, name in enumerate(other)}
         return {name: COLOURS.get(name) or extra[name] for name in self.names}
 
     def one_hot(self) -> np.ndarray:

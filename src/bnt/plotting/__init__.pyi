@@ -1,5 +1,6 @@
 __all__ = [
     "calibration_curves",
+    "decision_curves",
     "forest_plot",
     "glass_brain",
     "learning_curves",
@@ -10,6 +11,7 @@ __all__ = [
 ]
 
 from ._brain import glass_brain
-from ._charts import calibration_curves, forest_plot, learning_curves, paired_plot, roc_curves
+from ._charts import forest_plot, learning_curves, paired_plot
+from ._predicted import calibration_curves, decision_curves, roc_curves
 from ._style import save_figure
 from ._surface import surface_map

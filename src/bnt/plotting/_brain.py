@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LABEL_INCHES = 0.125  # from one name of a network to the next
 STRIP = 0.035  # width of the strip of network colours, as a share of the matrix
 N_EDGES = 60
+LEGEND_COLUMNS = 5
 GREY = "#B0B0B0"  # between blue and orange: no edge is white on white
 
 
@@ -44,10 +46,39 @@ def _frame(axes: Axes, networks: Networks, top: bool) -> None:
             box = Rectangle((start - 0.5, start - 0.5), end - start, end - start, fc="none", ec="white", lw=1.6)
             axes.add_patch(box)
             axes.add_patch(Rectangle(box.get_xy(), end - start, end - start, fc="none", ec="black", lw=0.7))
-    middles = (ends - counts + ends) / 2 - 0.5
-    axes.set_yticks(middles, networks.names)
-    axes.tick_params(axis="y", length=0, pad=10)
+    _name_networks(axes, networks, (ends - counts + ends) / 2 - 0.5, -0.5 - 1.3 * strip, strip)
     axes.tick_params(axis="x", bottom=False, labelbottom=False)
+
+
+def spread(places: np.ndarray, gap: float, low: float, high: float) -> np.ndarray:
+    """Return rising places moved as little as possible, so that neighbours are ``gap`` apart between two limits."""
+    gap = min(gap, (high - low) / max(len(places) - 1, 1))
+    blocks: list[tuple[float, int]] = []  # mean of the wanted first places of a block, and its length
+    for i, place in enumerate(places):
+        start, size = float(place) - i * gap, 1
+        while blocks and blocks[-1][0] > start:
+            before, n = blocks.pop()
+            start, size = (before * n + start * size) / (n + size), n + size
+        blocks.append((start, size))
+    firsts = np.concatenate([np.full(size, start) for start, size in blocks]) if blocks else np.array([])
+    return firsts.clip(low, high - gap * (len(places) - 1)) + gap * np.arange(len(places))
+
+
+def matrix_height(networks: Networks | None) -> float:
+    """Return the height of a figure of a matrix that has room for the names of all networks."""
+    return 3.6 if networks is None else max(3.6, 1.0 + LABEL_INCHES * len(networks.names))
+
+
+def _name_networks(axes: Axes, networks: Networks, middles: np.ndarray, edge: float, strip: float) -> None:
+    """Write the networks' names beside their strip; names of small ones move apart, and a line says whose they are."""
+    v = len(networks.codes)
+    inches = matrix_height(networks) - 0.8  # of the matrix itself, about
+    places = spread(middles, LABEL_INCHES * v / inches, 0.0, v - 1.0)
+    for middle, place in zip(middles, places):
+        axes.plot([edge - 0.2 * strip, edge - 1.6 * strip], [middle, place], color="#8C8C8C", lw=0.4, clip_on=False)
+    axes.set(xlim=(-0.5, v - 0.5), ylim=(v - 0.5, -0.5))
+    axes.set_yticks(places, networks.names, fontsize=7)
+    axes.tick_params(axis="y", length=0, pad=17)
 
 
 def _matrix_axes(
@@ -61,6 +92,7 @@ def _matrix_axes(
         axes.set(xlabel="ROI, in the atlas's order", ylabel="ROI")
     else:
         _frame(axes, networks, top=True)
+        figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[union-attr, call-arg]  # names stay inside
         axes.set_xlabel("ROIs in the same order")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
     bar.set_label(label)
@@ -69,7 +101,7 @@ def _matrix_axes(
 @styled
 def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str = "") -> Figure:
     """Draw attention as multiples of uniform attention; rows attend to columns. An ROI's own is left blank."""
-    figure, (axes,) = canvas(4.6, 3.6)
+    figure, (axes,) = canvas(4.6, matrix_height(networks))
     times = np.array(matrix, dtype=float) * len(matrix)
     np.fill_diagonal(times, np.nan)
     low, high = np.nanpercentile(times, [1, 99])
@@ -83,7 +115,7 @@ def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str =
 @styled
 def edge_matrix(score: np.ndarray, networks: Networks | None, label: str, title: str = "") -> Figure:
     """Draw an edge map (E,) as a matrix, orange positive, blue negative."""
-    figure, (axes,) = canvas(4.6, 3.6)
+    figure, (axes,) = canvas(4.6, matrix_height(networks))
     span = float(np.percentile(np.abs(score), 99.5)) or 1.0
     look: dict[str, Any] = {"cmap": signed_colours(), "vmin": -span, "vmax": span}
     _matrix_axes(figure, axes, square(score, 0.0), networks, label, **look)
@@ -125,7 +157,7 @@ def assignment_maps(means: np.ndarray, classes: Sequence[str], networks: Network
     from matplotlib.figure import Figure
 
     panels = len(classes) + (len(classes) == 2)
-    figure = Figure(figsize=(1.5 + 1.5 * panels, 3.6), layout="constrained")
+    figure = Figure(figsize=(1.5 + 1.5 * panels, matrix_height(networks)), layout="constrained")
     order = np.arange(means.shape[1]) if networks is None else networks.order
     shared: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
     all_axes = []
@@ -178,8 +210,23 @@ def _cluster_sides(axes: Axes, networks: Networks | None, n_clusters: int, label
             )
         )
         axes.axhline(end - 0.5, color="white", lw=0.8)
-    axes.set_yticks((2 * ends - counts) / 2 - 0.5, networks.names if labels else [""] * len(counts))
-    axes.tick_params(axis="y", length=0, pad=10)
+    if not labels:
+        axes.set_yticks([])
+        return
+    v = len(networks.codes)
+    middles = (2 * ends - counts) / 2 - 0.5
+    places = spread(middles, LABEL_INCHES * v / (matrix_height(networks) - 1.3), 0.0, v - 1.0)
+    for middle, name_place in zip(middles, places):
+        line: dict[str, Any] = {
+            "transform": axes.get_yaxis_transform(),
+            "color": "#8C8C8C",
+            "lw": 0.4,
+            "clip_on": False,
+        }
+        axes.plot([-0.11, -0.17], [middle, name_place], **line)
+    axes.set_yticks(places, networks.names, fontsize=7)
+    axes.set(xlim=(-0.5, n_clusters - 0.5), ylim=(v - 0.5, -0.5))
+    axes.tick_params(axis="y", length=0, pad=15)
 
 
 @styled
@@ -262,7 +309,10 @@ def glass_brain(
         raise BadInput("No ROI of these edges has coordinates: give x, y and z of the atlas in rois.tsv.", "places")
     shown = shown[np.ix_(used, used)]
     labels = [] if networks is None else networks.labels[used].tolist()
-    figure = Figure(figsize=(7.0, 2.9))
+    names = [] if networks is None else [name for name in networks.names if name in labels]
+    lines = -(-len(names) // LEGEND_COLUMNS)
+    below = 0.2 + 0.13 * max(lines, 1)  # inches for the legend
+    figure = Figure(figsize=(7.0, 2.5 + below))
     span = float(np.abs(shown).max(initial=0.0)) or 1.0
     plot_connectome(
         shown,
@@ -275,14 +325,15 @@ def glass_brain(
         edge_kwargs={"lw": 1.0},
         node_kwargs={"edgecolors": "black", "linewidths": 0.3},
         figure=figure,
-        axes=(0.0, 0.14, 1.0, 0.86),
+        axes=(0.0, below / (2.5 + below), 1.0, 2.5 / (2.5 + below)),
         annotate=True,
         colorbar=True,
     )
     if networks is not None:
-        names = [name for name in networks.names if name in labels]
         handles = [Patch(fc=networks.colours[name], ec="black", lw=0.3, label=name) for name in names]
-        figure.legend(handles=handles, loc="lower center", ncols=min(5, len(names)), fontsize=6.5, handlelength=1)
+        figure.legend(
+            handles=handles, loc="lower center", ncols=min(LEGEND_COLUMNS, len(names)), fontsize=6.5, handlelength=1
+        )
     return figure
 
 

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from bnt.plotting._metrics import heading, is_share, shown
 from bnt.plotting._style import COLOURS, COLUMN_INCHES, DASHES, REFERENCE_LINE, canvas, legend, look, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Anything = TypeVar("Anything")
+
+
+def in_percent(*axes: Axis) -> None:
+    """Let axes of shares of 1 show per cent."""
+    from matplotlib.ticker import PercentFormatter
+
+    for axis in axes:
+        axis.set_major_formatter(PercentFormatter(1.0, symbol=""))
 
 
 def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[tuple[int, str, Anything]]:
@@ -100,68 +110,6 @@ def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> F
 
 
 @styled
-def roc_curves(
-    predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], *, order: Sequence[str] | None = None
-) -> Figure:
-    """Draw ROC curves: for each name whether a subject is positive, and its probability.
-
-    ``order`` lists all models of a study, so that each has the same colour in every figure.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> positive = np.arange(40) % 2 == 1
-    >>> probability = np.linspace(0, 1, 40)
-    >>> from bnt.plotting import roc_curves
-    >>> figure = roc_curves({"bnt": (positive, probability)})
-    """
-    from sklearn.metrics import auc, roc_curve
-
-    figure, (axes,) = canvas(height=3.3)
-    axes.plot([0, 1], [0, 1], **REFERENCE_LINE)
-    for i, name, (positive, probability) in ordered(predictions, order):
-        false, true, _ = roc_curve(positive, probability)
-        dash = DASHES[i % len(DASHES)]
-        axes.plot(
-            false, true, color=COLOURS[i % len(COLOURS)], ls=dash, label=f"{wrapped(name)} ({auc(false, true):.3f})"
-        )
-    axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
-    legend(figure, axes, "model (AUROC)")
-    return figure
-
-
-@styled
-def calibration_curves(
-    predictions: Mapping[str, tuple[np.ndarray, np.ndarray]], n_bins: int = 8, *, order: Sequence[str] | None = None
-) -> Figure:
-    """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> positive = np.arange(40) % 2 == 1
-    >>> probability = np.linspace(0, 1, 40)
-    >>> from bnt.plotting import calibration_curves
-    >>> figure = calibration_curves({"bnt": (positive, probability)})
-    """
-    from scipy.stats import binomtest
-
-    figure, (axes,) = canvas(height=3.3)
-    axes.plot([0, 1], [0, 1], **REFERENCE_LINE)
-    for i, name, (positive, probability) in ordered(predictions, order):
-        rising = np.argsort(probability, kind="stable")
-        bins = [b for b in np.array_split(rising, min(n_bins, max(len(rising) // 10, 2))) if len(b)]
-        x = [probability[b].mean() for b in bins]
-        y = [positive[b].mean() for b in bins]
-        spans = [binomtest(int(positive[b].sum()), len(b)).proportion_ci(method="wilson") for b in bins]
-        error = [[v - span.low for v, span in zip(y, spans)], [span.high - v for v, span in zip(y, spans)]]
-        axes.errorbar(x, y, yerr=np.maximum(error, 0), ms=3.5, lw=1, elinewidth=0.6, label=wrapped(name), **look(i))
-    axes.set(xlabel="predicted probability", ylabel="share that was positive", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    legend(figure, axes)
-    return figure
-
-
-@styled
 def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
     """Draw every split's score of every model, one row per model, joined by split, with means as bars.
 
@@ -188,7 +136,9 @@ def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
         axes.scatter(values, np.full(len(values), place), s=16, zorder=2, lw=0, **look(i))
         axes.vlines(values.mean(), place - 0.3, place + 0.3, color="black", lw=1.8, zorder=3)
     axes.set_yticks(places, names)
-    axes.set(xlabel=f"test {metric}", ylim=(-0.5, len(names) - 0.5))
+    axes.set(xlabel=f"test {heading(metric)}", ylim=(-0.5, len(names) - 0.5))
+    if is_share(metric):
+        in_percent(axes.xaxis)
     return figure
 
 
@@ -221,7 +171,10 @@ def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
     axes.axvline(0, **REFERENCE_LINE)
     axes.errorbar(difference, places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=4, capsize=2, lw=1)
     axes.set_yticks(places, names)
-    axes.set(xlabel=f"difference in test {metric}", ylim=(-0.6, len(places) - 0.4))
+    points = " (percentage points)" if is_share(metric) else ""
+    axes.set(xlabel=f"difference in test {metric}{points}", ylim=(-0.6, len(places) - 0.4))
+    if is_share(metric):
+        in_percent(axes.xaxis)
     return figure
 
 
@@ -253,7 +206,8 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: S
             table["auroc"], places, xerr=np.nan_to_num(error).clip(0), ms=3.5, lw=0.8, label=wrapped(name), **style
         )
     axes.set_yticks(list(rows.values()), [f"{site} ({n})" for site, n in zip(first["site"], first["n"])])
-    axes.set(xlabel="test AUROC", xlim=(0, 1.02), ylim=(-0.7, len(first) - 0.3))
+    in_percent(axes.xaxis)
+    axes.set(xlabel="test AUROC (%)", xlim=(0, 1.02), ylim=(-0.7, len(first) - 0.3))
     if len(named) > 1:
         legend(figure, axes)
     return figure
@@ -262,7 +216,7 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: S
 @styled
 def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     """Draw each model's mean score over the processor time of one run; ``summary`` is a study's."""
-    from matplotlib.ticker import NullFormatter, ScalarFormatter
+    from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
     figure, (axes,) = canvas(height=2.8)
     for i, (_, row) in enumerate(summary.iterrows()):
@@ -274,8 +228,13 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     axes.margins(x=0.2, y=0.2)
     low, high = axes.get_xlim()
     if high / low < 30:  # powers of ten alone would leave the axis without a number
-        axes.set_xticks([t for e in range(-2, 7) for t in (10.0**e, 3 * 10.0**e) if low <= t <= high])
-    axes.set(xlabel="processor seconds per run", ylabel=f"mean test {shown_name(metric)}")
+        ticks = [k * 10.0**e for e in range(-3, 7) for k in (1, 2, 5) if low <= k * 10.0**e <= high]
+        if len(ticks) < 3:
+            ticks = [t for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
+        axes.set_xticks(ticks)
+    axes.set(xlabel="processor seconds per run", ylabel=f"mean test {heading(metric)}")
+    if is_share(metric):
+        in_percent(axes.yaxis)
     legend(figure, axes)
     return figure
 
@@ -317,30 +276,14 @@ def sample_size_curve(
             axes.plot(n, curves[str(model)](n), color=style["color"], lw=0.9)
     if target is not None:
         axes.axhline(target, **REFERENCE_LINE)
-        axes.annotate(f"target {target:g}", (2 * most, target), ha="right", va="bottom", fontsize=7)
+        axes.annotate(f"target {shown(target, metric)}", (2 * most, target), ha="right", va="bottom", fontsize=7)
     axes.set_xscale("log")
     ticks = sorted({int(n) for n in table[by].dropna()} | ({int(2 * most)} if curves else set()))
     ticks = ticks if len(ticks) <= 8 else [*ticks[: -1 : len(ticks) // 5], ticks[-1]]
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.minorticks_off()
-    axes.set(xlabel="training sites" if by == "sites" else "training people", ylabel=f"test {shown_name(metric)}")
+    axes.set(xlabel="training sites" if by == "sites" else "training people", ylabel=f"test {heading(metric)}")
+    if is_share(metric):
+        in_percent(axes.yaxis)
     legend(figure, axes)
-    return figure
-
-
-def shown_name(metric: str) -> str:
-    """Return a metric's name as figures and tables show it."""
-    special = {"auroc": "AUROC", "mse": "MSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
-    special["auroc_within_site"] = "AUROC within sites"
-    return special.get(metric, metric.replace("_", " "))
-
-
-@styled
-def predicted_scores(y: np.ndarray, predicted: np.ndarray, label: str) -> Figure:
-    """Draw predicted against true scores."""
-    figure, (axes,) = canvas(height=3.3)
-    axes.scatter(y, predicted, s=10, color=COLOURS[0], lw=0, alpha=0.7)
-    span = [min(y.min(), predicted.min()), max(y.max(), predicted.max())]
-    axes.plot(span, span, **REFERENCE_LINE)
-    axes.set(xlabel=f"true {label}", ylabel=f"predicted {label}")
     return figure

@@ -91,19 +91,23 @@ def signed_colours(middle: str = "#FFFFFF") -> LinearSegmentedColormap:
 
 
 def wrapped(name: str, width: int = 18) -> str:
-    """Return a long name in lines, broken after its colon and commas."""
+    """Return a long name in lines, broken after its colon and commas, then at spaces and hyphens, at last anywhere."""
     lines = [""]
-    for piece in re.split(r"(?<=[:,])", str(name)):
-        if lines[-1] and len(lines[-1]) + len(piece) > width:
-            lines.append("")
-        lines[-1] += piece
-    return "\n".join(lines)
+    for part in re.split(r"(?<=[:,])", str(name)):
+        pieces = [part] if len(part) <= 1.5 * width else re.split(r"(?<=[ _/=-])", part)
+        for piece in pieces:
+            for text in [piece[i : i + 2 * width] for i in range(0, len(piece), 2 * width)]:
+                if lines[-1] and len(lines[-1]) + len(text) > width:
+                    lines.append("")
+                lines[-1] += text
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def legend(figure: Figure, axes: Axes, title: str | None = None) -> None:
     """Put the legend under the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
-    columns = 3 if all(len(label) < 12 for label in labels) else 2
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
+    columns = int(min(3, max(1, figure.get_figwidth() // (0.45 + 0.065 * longest))))
     per_column = -(-len(labels) // columns)
     lines = max(
         (sum(label.count("\n") + 1 for label in labels[i : i + per_column]) for i in range(0, len(labels), per_column)),

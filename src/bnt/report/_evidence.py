@@ -16,6 +16,7 @@ from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.cohort._together import root_of
 from bnt.errors import BadInput
+from bnt.plotting._metrics import spoken
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
@@ -24,6 +25,7 @@ from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
 SMALL_TEST = 100
+MOST_NAMED = 5  # models in one sentence
 FEW_SPLITS = 10
 UNSTABLE_SD = 0.05  # of an AUROC over splits: Hanley-McNeil gives 0.034 for 203 test subjects and 0.049 for 100
 
@@ -88,11 +90,13 @@ def binary_columns(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray] |
     columns = [c for c in predictions.columns if c.startswith("p_")]
     if len(columns) != 2:
         return None
-    label = predictions["label"]
-    if label.dtype.kind == "f":  # 1.0 and a column named p_1 mean the same class
-        label = label.astype(np.int64)
-    positive = label.astype(str).to_numpy() == columns[1].removeprefix("p_")
+    positive = class_keys(predictions["label"]) == columns[1].removeprefix("p_")
     return positive, predictions[columns[1]].to_numpy(dtype=float)
+
+
+def class_keys(label: pd.Series) -> np.ndarray:
+    """Return classes as the columns of predictions name them: 1.0 and a column named p_1 mean the same."""
+    return (label.astype(np.int64) if label.dtype.kind == "f" else label).astype(str).to_numpy()
 
 
 def per_site_table(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -235,7 +239,7 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     found = _leak_caveats(leak) + _site_caveats(report)
     n_test = report["n"]["test"]
     if not in_study:
-        changes = "changes an AUROC by 0.03 to 0.05" if "auroc" in report["test"] else "gives another score"
+        changes = "changes an AUROC by 3 to 5 points" if "auroc" in report["test"] else "gives another score"
         found.append(f"One split: another split of these subjects {changes}; use bnt compare for a claim.")
     if n_test < SMALL_TEST:
         found.append(f"The test part has {n_test} subjects: the interval is wide, and matters more than the number.")
@@ -245,15 +249,15 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     test = report["test"]
     low, high = test.get("auroc_ci", (np.nan, np.nan))
     if low <= 0.5 <= high:
-        found.append("The interval of the AUROC includes 0.5: this run is not distinguishable from guessing.")
+        found.append("The interval of the AUROC includes 50 %: this run is not distinguishable from guessing.")
     low, high = test.get("r_ci", (np.nan, np.nan))
     if low <= 0 <= high:
         found.append("The interval of r includes 0: this run is not distinguishable from guessing.")
     score = "auroc" if "auroc" in test else "r"
     if chosen and report["validation"].get(score, 0) - test[score] > 0.1 and not report["refit_on_validation"]:
         found.append(
-            f"The validation score ({report['validation'][score]:.3f}) is far above the test score: choosing the epoch "
-            "overfitted the validation part."
+            f"The validation score ({spoken(report['validation'][score], score)}) is far above the test score: "
+            "choosing the epoch overfitted the validation part."
         )
     return found + _protocol_caveats(split)
 
@@ -274,6 +278,7 @@ def study_caveats(study: dict[str, Any], runs: pd.DataFrame, planned: int, leak:
         spread = runs.groupby("variant", sort=False)["auroc"].std()
         shaky = spread[spread > UNSTABLE_SD]
         if len(shaky):
-            names = ", ".join(f"{name} (SD {sd:.3f})" for name, sd in shaky.items())
+            names = ", ".join(f"{name} (SD {100 * sd:.1f} points)" for name, sd in shaky.head(MOST_NAMED).items())
+            names += f" and {len(shaky) - MOST_NAMED} more" if len(shaky) > MOST_NAMED else ""
             found.append(f"Unstable over splits: {names}. One split of such a model tells little.")
     return found

@@ -15,7 +15,7 @@ import pandas as pd
 from bnt.cohort._files import without_folders
 from bnt.cohort._inspect import people_of
 from bnt.models._catalog import CATALOG, Entry
-from bnt.plotting._charts import shown_name
+from bnt.plotting._metrics import shown_name
 from bnt.report._evidence import CohortFacts
 from bnt.report._references import key
 from bnt.splits._table import is_table

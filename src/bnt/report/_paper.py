@@ -12,7 +12,7 @@ from matplotlib.text import Text
 from bnt.cohort._files import new_folder, without_folders
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
-from bnt.plotting._charts import shown_name
+from bnt.plotting._metrics import heading, shown, shown_name
 from bnt.plotting._style import save_figure
 from bnt.report import _evidence as evidence
 from bnt.report._checklist import checklist
@@ -22,7 +22,7 @@ from bnt.report._render import Chart, shareable
 from bnt.report._study_page import mean_sd, planned_runs, stored_tables, study_leak, study_page
 from bnt.splits import read_splits
 from bnt.studies._chance import chance_words
-from bnt.studies._results import read_study, run_table, score_name
+from bnt.studies._results import SCORES, read_study, run_table, score_name
 from bnt.studies._summary import NOTHING, notes, primary_p
 from bnt.studies._wording import counted, p_value
 
@@ -40,10 +40,14 @@ CAPTIONS = {  # of the page's figures: the name of the file, and what it shows
         "so differs from the mean over splits in the table.",
     ),
     "calibration": ("calibration", "How often each predicted probability came true, with 95 % intervals."),
+    "decision": ("decision", "Net benefit of acting on those above a probability, of everyone and of no one."),
     "sites": ("sites", "AUROC within each site (number of people), with 95 % intervals."),
+    "confusion": ("confusion", "True and predicted classes, in per cent of the people of each true class."),
+    "scores": ("scores", "Predicted against true scores, with the fitted line and its 95 % interval."),
     "chart": ("cost", "Mean test {score} against the processor time of one run."),
     "curves": ("validation", "Validation score by epoch, one line per run."),
 }
+OF_FEW = ("calibration", "decision", "sites", "confusion", "scores")  # figures of a few models
 EXPECTED = 5  # smallest expected count for a chi-square test of two by two
 
 
@@ -178,38 +182,39 @@ def results(summary: pd.DataFrame, comparisons: pd.DataFrame, primary: str) -> p
 
 
 def shown_results(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the table of a paper: scores, the paired difference, and the one primary p-value."""
+    """Return the table of a paper: scores, the paired difference, and the one primary p-value, named."""
+    primary = primary_p(summary, comparisons)
     table = pd.DataFrame({"model": summary["variant"]})
     columns = [
-        c for c in ("auroc", "accuracy", "sensitivity", "specificity", "brier", "r", "r2", "mae") if c in summary
+        c
+        for c in ("auroc", "accuracy", "sensitivity", "specificity", "brier", "r", "r2", "mae", "medae")
+        if c in summary
     ]
     for column in [metric, *(c for c in columns if c != metric)]:
-        table[shown_name(column)] = [mean_sd(row, column) or NOTHING for _, row in summary.iterrows()]
-        if column == metric:
-            table["95 % interval"] = [
-                span(row[f"{metric}_low"], row[f"{metric}_high"]) for _, row in summary.iterrows()
-            ]
+        table[heading(column)] = [mean_sd(row, column) or NOTHING for _, row in summary.iterrows()]
+        if column == metric or column in SCORES:
+            name = "95 % interval" if column == metric else f"{shown_name(column)} 95 %"
+            table[name] = [span(row[f"{column}_low"], row[f"{column}_high"], column) for _, row in summary.iterrows()]
     if len(comparisons):
         rows = {row["variant"]: row for _, row in comparisons.iterrows()}
         found = [rows.get(name) for name in summary["variant"]]
         table["difference [95 %]"] = [
-            "reference" if row is None else f"{signed(row['difference'])} [{span(row['low'], row['high'], '+z')}]"
+            "reference"
+            if row is None
+            else f"{shown(row['difference'], metric, '+', NOTHING)} [{span(row['low'], row['high'], metric, '+')}]"
             for row in found
         ]
-        table["p"] = ["" if row is None else p_value(row["p_corrected_holm"], NOTHING) for row in found]
-    elif "p_chance" in summary:
-        table["p"] = [p_value(p, NOTHING) for p in summary["p_chance"]]
+        if primary.column:
+            table[primary.heading] = ["" if row is None else p_value(row[primary.column], NOTHING) for row in found]
+    elif primary.column:
+        table[primary.heading] = [p_value(p, NOTHING) for p in summary[primary.column]]
     return table
 
 
-def signed(value: float) -> str:
-    """Return a difference with its sign."""
-    return f"{value:+z.3f}" if np.isfinite(value) else NOTHING
-
-
-def span(low: float, high: float, sign: str = "") -> str:
+def span(low: float, high: float, metric: str, sign: str = "") -> str:
     """Return both ends of an interval."""
-    return f"{low:{sign}.3f} to {high:{sign}.3f}" if np.isfinite(low) and np.isfinite(high) else NOTHING
+    ends = [shown(end, metric, sign) for end in (low, high)]
+    return " to ".join(ends) if all(ends) else NOTHING
 
 
 def demographics(people: pd.DataFrame, label: str, cohort: evidence.CohortFacts, *, regression: bool) -> pd.DataFrame:
@@ -317,8 +322,11 @@ def write_figures(folder: Path, page: dict[str, Any]) -> None:
     """Write every figure of a study's page as vector PDF and as PNG, one or two columns of a journal wide."""
     folder.mkdir()
     captions = ["# Captions", ""]
-    fewer = (page["subjects"] or {}).get("fewer", "")
-    for section in ("result", "subjects", "cost", "training"):
+    drawn = page["tested"]
+    fewer = (
+        f"{drawn['n_few']} of {drawn['n_order']} models ({drawn['few']})" if drawn["n_few"] < drawn["n_order"] else ""
+    )
+    for section in ("result", "tested", "cost", "training"):
         for name, chart in (page[section] or {}).items():
             if not isinstance(chart, Chart):
                 continue
@@ -330,7 +338,7 @@ def write_figures(folder: Path, page: dict[str, Any]) -> None:
             title, caption = CAPTIONS.get(name, (name, ""))
             for kind in ("pdf", "png"):
                 save_figure(figure, folder / f"{title}.{kind}", dpi=DPI)
-            only = f" Shown are {fewer} of those in the table." if fewer and name in ("calibration", "sites") else ""
+            only = f" Shown are {fewer}." if fewer and name in OF_FEW else ""
             captions.append(f"- {title} ({180 if wide else 85} mm): {caption.format(score=page['metric'])}{only}")
     (folder / "captions.md").write_text("\n".join(captions) + "\n")
 

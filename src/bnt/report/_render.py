@@ -20,12 +20,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from bnt.cohort._files import without_folders
-from bnt.plotting._style import inline_svg
+from bnt.plotting._style import PHONE, SCREEN, inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+PNG_DPI = 200  # of the pictures that bnt explain writes
 FEWEST_LETTERS = 4  # of an id that is looked for in a text
 
 
@@ -136,6 +137,15 @@ def in_base64(content: str | bytes) -> str:
     return base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
 
 
+def picture_size(png: bytes) -> str:
+    """Return the width of a PNG of 200 dots per inch on a page: its letters as large as those of charts, at most 100 %.
+
+    On a phone wide pictures scroll in place of shrinking until no one can read them.
+    """
+    width = int.from_bytes(png[16:20], "big") * 72 / PNG_DPI
+    return f"width:min(100%,{width * SCREEN:.0f}px);min-width:{width * PHONE:.0f}px"
+
+
 def svg(figure: Figure, name: str, caption: str) -> Markup:
     """Return a figure as SVG for the page; the caption is its description."""
     return Markup(inline_svg(figure, name, str(escape(caption))))
@@ -151,7 +161,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cell": cell, "alignment": alignment, "csv": csv, "base64": in_base64, "svg": svg}
+    made.filters |= {
+        "cell": cell,
+        "alignment": alignment,
+        "csv": csv,
+        "base64": in_base64,
+        "svg": svg,
+        "picture_size": picture_size,
+    }
     return made
 
 

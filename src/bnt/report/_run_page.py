@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._files import without_folders
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
-from bnt.plotting._charts import shown_name
+from bnt.plotting._metrics import heading, is_share, shown, shown_name, spoken, spoken_interval
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explained import Explanation, edge_matrix, read_explanation
 from bnt.report._render import Chart, shareable
+from bnt.report._tested import of_subjects
 from bnt.splits import read_splits
 from bnt.splits._split import SplitName
 from bnt.studies._results import read_study, run_table, score_name
+from bnt.studies._wording import percent
 from bnt.training._config import RunConfig
 from bnt.training._trained import RunResult, load_result, of_people
 
@@ -49,7 +50,8 @@ def run_page(folder: Path, with_ids: bool = False) -> dict[str, Any]:
         "positive": "" if positive is None else cohort.class_name(config.label, positive),
         "siblings": None if several is None else named_columns(several.drop(columns="run")),
         "siblings_full": several,
-        **test_charts(result),
+        "tested": tested_charts(result, cohort),
+        "several": False,
         **training_charts(folder, config),
         "explained": explained,
         "brain": None if explained is None else on_the_brain(cohort, explained),
@@ -63,8 +65,8 @@ def run_page(folder: Path, with_ids: bool = False) -> dict[str, Any]:
 def interval_text(metrics: dict[str, Any], name: str) -> str:
     """Return a metric with its interval, where it has one."""
     low, high = metrics.get(f"{name}_ci", (np.nan, np.nan))
-    span = f" (95 % interval {low:.3f} to {high:.3f})" if np.isfinite([low, high]).all() else ""
-    return f"{metrics[name]:.3f}{span}"
+    span = spoken_interval(low, high, name)
+    return spoken(metrics[name], name) + (f" ({span})" if span else "")
 
 
 def lead(result: RunResult, siblings: pd.DataFrame | None) -> str:
@@ -75,15 +77,15 @@ def lead(result: RunResult, siblings: pd.DataFrame | None) -> str:
     text = f"{shown_name(metric)} {interval_text(metrics, metric)}{kind} on {n} test subjects, scored once."
     if "n_positive" in metrics:
         share = max(metrics["n_positive"], n - metrics["n_positive"]) / n
-        text += f" Guessing has an AUROC of 0.500; the larger class alone gives accuracy {share:.3f}, the model "
-        text += f"{metrics['accuracy']:.3f}."
+        text += " Guessing has an AUROC of 50 %; the larger class alone gives an accuracy of "
+        text += f"{spoken(share, 'accuracy')}, the model {spoken(metrics['accuracy'], 'accuracy')}."
     elif metric == "r":
         text += " Guessing has r = 0."
     if result.report.get("site_caution"):
-        text += f" Within sites the AUROC is {metrics['auroc_within_site']:.3f}."
+        text += f" Within sites the AUROC is {spoken(metrics['auroc_within_site'], 'auroc')}."
     if siblings is not None:
         others = siblings[siblings["run"] != Path(result.folder).resolve().name]
-        scores = ", ".join(f"{m} {v:.3f}" for m, v in zip(others["model"], others[metric]))
+        scores = ", ".join(f"{m} {spoken(v, metric)}" for m, v in zip(others["model"], others[metric]))
         text += f" Others on the same split: {scores}."
     return text
 
@@ -97,7 +99,9 @@ def same_split(folder: Path, config: RunConfig) -> pd.DataFrame | None:
     if runs.empty or folder.resolve().name not in set(runs["run"]):
         return None
     here = runs[(runs["split"] == config.split) & (runs["seed"] == config.seed)]
-    columns = [c for c in (score_name(runs), "accuracy", "sensitivity", "specificity", "mse") if c in here]
+    columns = [
+        c for c in (score_name(runs), "accuracy", "sensitivity", "specificity", "r2", "mae", "medae") if c in here
+    ]
     table = here[["variant", *columns, "n_parameters", "cpu_seconds", "run"]]
     return table.rename(columns={"variant": "model"}).reset_index(drop=True)
 
@@ -105,7 +109,10 @@ def same_split(folder: Path, config: RunConfig) -> pd.DataFrame | None:
 def named_columns(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the names of metrics that a page shows."""
     special = {"n_parameters": "parameters", "cpu_seconds": "CPU s"}
-    return table.rename(columns={c: special.get(c, shown_name(c)) for c in table.columns})
+    found = table.copy()
+    for column in [c for c in table.columns if is_share(str(c)) and pd.api.types.is_numeric_dtype(table[c])]:
+        found[column] = [shown(value, column) for value in table[column]]
+    return found.rename(columns={c: special.get(c, heading(c)) for c in table.columns})
 
 
 def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) -> list[tuple[str, str]]:
@@ -141,7 +148,8 @@ def site_words(report: dict[str, Any]) -> str:
         return ""
     before, after = told["before"], told["after"]
     return (
-        f"accuracy {before['accuracy']:.2f} before, {after['accuracy']:.2f} after (largest site {before['chance']:.2f})"
+        f"accuracy {percent(before['accuracy'], 1)} before, {percent(after['accuracy'], 1)} after "
+        f"(largest site {percent(before['chance'], 1)})"
     )
 
 
@@ -152,27 +160,17 @@ def metric_table(metrics: dict[str, Any]) -> pd.DataFrame:
         if name.endswith("_ci") or name in ("n", "n_positive"):
             continue
         low, high = metrics.get(f"{name}_ci", (np.nan, np.nan))
-        rows.append({"metric": shown_name(name), "value": value, "95 % from": low, "to": high})
+        cells = [shown(v, name) for v in (value, low, high)]
+        rows.append(dict(zip(("metric", "value", "95 % from", "to"), (heading(name), *cells))))
     return pd.DataFrame(rows)
 
 
-def test_charts(result: RunResult) -> dict[str, Chart | None]:
-    """Return the charts of the test part: of two classes, or of a score."""
+def tested_charts(result: RunResult, cohort: evidence.CohortFacts) -> dict[str, Any]:
+    """Return the charts of the test part."""
     config = result.config
-    made: dict[str, Chart | None] = dict.fromkeys(("roc", "calibration", "sites", "scores"))
     test = of_people(result.predictions[result.predictions["part"] == "test"])
-    binary = evidence.binary_columns(test)
-    if binary is not None and 0 < binary[0].sum() < len(binary[0]):
-        curve = pd.DataFrame({"positive": binary[0].astype(int), "probability": binary[1]})
-        both = {without_folders(config.model): binary}
-        made["roc"] = Chart(charts.roc_curves(both), curve)
-        made["calibration"] = Chart(charts.calibration_curves(both), curve)
-        sites = evidence.per_site_table(test)
-        made["sites"] = Chart(charts.per_site_plot(sites), sites) if len(sites) > 1 else None
-    elif config.task.kind == "regression":
-        label, predicted = (test[c].to_numpy(float) for c in ("label", "predicted"))
-        made["scores"] = Chart(charts.predicted_scores(label, predicted, config.label), test[["label", "predicted"]])
-    return made
+    named = [config.model]
+    return of_subjects({config.model: test}, named, named, config.label, lambda c: cohort.class_name(config.label, c))
 
 
 def training_charts(folder: Path, config: RunConfig) -> dict[str, Chart | None]:

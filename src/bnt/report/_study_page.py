@@ -10,12 +10,14 @@ import pandas as pd
 
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
-from bnt.plotting._charts import shown_name
+from bnt.plotting._metrics import heading, is_share, shown, shown_name, spoken, spoken_interval
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._render import Chart, shareable
+from bnt.report._tested import MOST_LINES, MOST_PANELS, chosen_models, of_subjects
 from bnt.studies._around import read_covariates
 from bnt.studies._results import (
+    SCORES,
     comparison_table,
     per_split,
     pooled_predictions,
@@ -30,14 +32,6 @@ from bnt.studies._wording import counted, p_value
 from bnt.training._config import RunConfig, read_config
 
 Planned = list[tuple[str, str, str]]  # variant, split, run
-MOST_LINES = 8  # models in one figure before it cannot be read
-COMPARISON_COLUMNS = {
-    "variant": "model",
-    "difference": "difference",
-    "low": "95 % from",
-    "high": "to",
-    "p_corrected_holm": "p (corrected t-test, Holm)",  # the primary one; the file has the others
-}
 
 
 def planned_runs(study: dict[str, Any]) -> Planned:
@@ -93,7 +87,8 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
         "metric": "",
         "result": None,
         "told": None,
-        "subjects": None,
+        "tested": None,
+        "several": True,
         "cost": None,
         "training": progress(folder, planned, runs),
     }
@@ -113,7 +108,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
                 by_site=bool(study.get("site_caution")),
             ),
             "told": site_table(runs),
-            "subjects": subjects(folder, runs, summary),
+            "tested": subjects(folder, runs, summary, study["label"], cohort),
             "cost": cost(summary, metric),
         }
     page |= reproducibility(folder, study, planned, summary, comparisons, with_ids)
@@ -138,26 +133,27 @@ def study_leak(folder: Path, planned: Planned, cohort: evidence.CohortFacts) -> 
 def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
     """Return the headline: the best model with its interval, the reference, and whether they can be told apart."""
     best = summary.sort_values(metric, ascending=False).iloc[0]
-    span = ""
-    if np.isfinite(best[f"{metric}_low"]):
-        low, high = (min(max(best[f"{metric}_{side}"], -1.0), 1.0) for side in ("low", "high"))
-        span = f" (95 % interval {low:.3f} to {high:.3f})"
+    low, high = (min(max(best[f"{metric}_{side}"], -1.0), 1.0) for side in ("low", "high"))
+    span = f" ({found})" if (found := spoken_interval(low, high, metric)) else ""
     splits = counted(int(best["n_splits"]), "split")
-    text = f"{best['variant']} has the highest mean test {shown_name(metric)} over {splits}: {best[metric]:.3f}{span}."
+    alone = len(summary) == 1
+    text = f"{best['variant']} has {'a' if alone else 'the highest'} mean test {shown_name(metric)} over {splits}"
+    text += f" of {spoken(best[metric], metric)}{span}." if alone else f": {spoken(best[metric], metric)}{span}."
     if not len(comparisons):
         return text
-    reference = comparisons["reference"].iloc[0]
+    reference, unit = comparisons["reference"].iloc[0], " points" if is_share(metric) else ""
     rows = comparisons[comparisons["variant"] == best["variant"]]
     if len(rows):
         row = rows.iloc[0]
         value = float(summary.loc[summary["variant"] == reference, metric].iloc[0])
-        text += f" The reference {reference} has {value:.3f}; the paired difference is {row['difference']:+z.3f}"
+        text += f" The reference {reference} has {spoken(value, metric)}; the paired difference is "
     else:
         row = comparisons.sort_values("difference", ascending=False).iloc[0]
         value = float(summary.loc[summary["variant"] == row["variant"], metric].iloc[0])
-        text += f" The next best, {row['variant']}, has {value:.3f}; its paired difference is {row['difference']:+z.3f}"
+        text += f" The next best, {row['variant']}, has {spoken(value, metric)}; its paired difference is "
+    text += f"{shown(row['difference'], metric, '+')}{unit}"
     if np.isfinite(row["low"]):
-        text += f" (95 % interval {row['low']:+z.3f} to {row['high']:+z.3f}, corrected for overlapping splits)"
+        text += f" ({spoken_interval(row['low'], row['high'], metric, '+')}, corrected for overlapping splits)"
         text += "." if row["low"] > 0 or row["high"] < 0 else ", which chance can explain."
         return text
     why = "from one split" if row["n_splits"] < 2 else f"the same on all {row['n_splits']} splits"
@@ -187,9 +183,9 @@ def site_table(runs: pd.DataFrame) -> pd.DataFrame | None:
         return None
     found = runs.dropna(subset="site_accuracy_before").groupby("variant", sort=False)
     columns = {
-        "site_accuracy_before": "before",
-        "site_accuracy_after": "after",
-        "site_chance": "largest site alone",
+        "site_accuracy_before": "before (%)",
+        "site_accuracy_after": "after (%)",
+        "site_chance": "largest site alone (%)",
         "n_told_sites": "sites",
     }
     table = found[list(columns)].mean().rename(columns=columns)
@@ -207,14 +203,15 @@ def scores(
     by_site: bool = False,
 ) -> dict[str, Any]:
     """Return scores over splits, and paired differences where there is more than one model."""
-    shown, primary = shown_name(metric), primary_p(summary, comparisons)
+    name, primary = shown_name(metric), primary_p(summary, comparisons)
     within = ["auroc_within_site"] if by_site else []
-    every = ("auroc", *within, "accuracy", "sensitivity", "specificity", "brier", "r", "mse")
+    every = ("auroc", *within, "accuracy", "sensitivity", "specificity", "brier", "r", "r2", "mae", "medae")
     columns = [c for c in every if c in summary]
     rows = [row for table in (summary, alone) for _, row in table.iterrows()]
     compact = pd.DataFrame({"model": [row["variant"] for row in rows]})
     for column in columns:
-        compact[shown_name(column)] = [mean_sd(row, column) if column in row else "" for row in rows]
+        spans = column == metric or column in SCORES
+        compact[heading(column)] = [mean_sd(row, column, spans) if column in row else "" for row in rows]
         if column == metric and primary.column == "p_chance":  # beside the score, where it is seen
             compact[primary.heading] = [p_value(row["p_chance"]) if "p_chance" in row else "" for row in rows]
     by_split = per_split(runs, metric)
@@ -223,68 +220,49 @@ def scores(
         "summary_full": pd.concat([summary, alone], ignore_index=True),
         "alone": len(alone),
         "notes": [*notes(runs, comparisons), *chance_note(summary, primary)],
-        "paired": Chart(charts.paired_plot(by_split, shown), by_split.reset_index()),
+        "paired": Chart(charts.paired_plot(by_split, name), by_split.reset_index()),
         "comparisons": None,
     }
     if not len(comparisons):
         return found
-    table = comparisons[[c for c in COMPARISON_COLUMNS if c in comparisons]].copy()
-    for column in [c for c in table.columns if str(c).startswith("p_")]:
-        table[column] = [p_value(p) for p in table[column]]
+    unit = " (percentage points)" if is_share(metric) else ""
+    table = pd.DataFrame({"model": comparisons["variant"]})
+    table[f"difference [95 %]{unit}"] = [difference_words(row, metric) for _, row in comparisons.iterrows()]
+    if primary.column:
+        table[primary.heading] = [p_value(p) for p in comparisons[primary.column]]
     return found | {
         "reference": comparisons["reference"].iloc[0],
-        "forest": Chart(charts.forest_plot(comparisons, shown), comparisons),
-        "comparisons": table.rename(columns=COMPARISON_COLUMNS),
+        "forest": Chart(charts.forest_plot(comparisons, name), comparisons),
+        "comparisons": table,
         "comparisons_full": comparisons,
     }
 
 
-def mean_sd(row: pd.Series, column: str) -> str:
-    """Return mean ± SD, or the mean alone, and the number of splits where it is not all of them."""
+def difference_words(row: pd.Series, metric: str) -> str:
+    """Return a paired difference with its interval, where it has one."""
+    low, high = (shown(row[side], metric, "+") for side in ("low", "high"))
+    return shown(row["difference"], metric, "+") + (f" [{low}, {high}]" if low and high else "")
+
+
+def mean_sd(row: pd.Series, column: str, interval: bool = False) -> str:
+    """Return mean ± SD, or the mean alone, its interval if wanted, and the number of splits where it is not all."""
     mean, sd, n = row[column], row[f"{column}_sd"], row.get(f"{column}_n", row["n_splits"])
     if not np.isfinite(mean):
         return ""
-    text = f"{mean:.3f} ± {sd:.3f}" if np.isfinite(sd) else f"{mean:.3f}"
+    text = shown(mean, column) + (f" ± {shown(sd, column, like=mean)}" if np.isfinite(sd) else "")
+    low, high = row.get(f"{column}_low", np.nan), row.get(f"{column}_high", np.nan)
+    if interval and np.isfinite([low, high]).all():
+        text += f" [{shown(low, column, like=mean)}, {shown(high, column, like=mean)}]"
     return text if n == row["n_splits"] else f"{text} (n = {n})"
 
 
-def chosen_models(summary: pd.DataFrame, most: int) -> list[str]:
-    """Return the first model of a study and the best others, in the study's order."""
-    metric = "auroc" if "auroc" in summary else "r"
-    best = summary.iloc[1:].sort_values(metric, ascending=False)["variant"].head(most - 1).tolist()
-    return [v for v in summary["variant"] if v == summary["variant"].iloc[0] or v in best]
-
-
-def subjects(folder: Path, runs: pd.DataFrame, summary: pd.DataFrame) -> dict[str, Any] | None:
-    """Return ROC, calibration and sites of the subjects' averaged predictions; None where classes are not two."""
-    pooled, tables = {}, {}
-    for variant in chosen_models(summary, MOST_LINES):
-        predictions = pooled_predictions(folder, runs, variant)
-        found = evidence.binary_columns(predictions)
-        if found is not None and 0 < found[0].sum() < len(found[0]):
-            pooled[variant] = found
-            tables[variant] = evidence.per_site_table(predictions)
-    if not pooled:
-        return None
-    order = summary["variant"].tolist()
-    data = pd.concat(
-        [pd.DataFrame({"model": k, "positive": p.astype(int), "probability": q}) for k, (p, q) in pooled.items()]
-    )
-    few = chosen_models(summary[summary["variant"].isin(list(pooled))], 3)
-    calibrated = charts.calibration_curves({name: pooled[name] for name in few}, order=order)
-    by_site = {name: tables[name] for name in few if len(tables[name]) > 1}
-    sites = None
-    if by_site:
-        every = pd.concat([table.assign(model=name) for name, table in tables.items()])
-        sites = Chart(charts.per_site_plot(by_site, order=order), every)
-    return {
-        "n_models": len(pooled),
-        "fewer": counted(len(few), "model") if len(few) < len(summary) else "",
-        "left_out": len(summary) - len(pooled),
-        "roc": Chart(charts.roc_curves(pooled, order=order), data),
-        "calibration": Chart(calibrated, data[data["model"].isin(few)]),
-        "sites": sites,
-    }
+def subjects(
+    folder: Path, runs: pd.DataFrame, summary: pd.DataFrame, label: str, cohort: evidence.CohortFacts
+) -> dict[str, Any]:
+    """Return what the subjects' predictions show, averaged over the splits that tested them."""
+    tables = {name: pooled_predictions(folder, runs, name) for name in chosen_models(summary, MOST_LINES)}
+    few = chosen_models(summary, MOST_PANELS)
+    return of_subjects(tables, few, summary["variant"].tolist(), label, lambda c: cohort.class_name(label, c))
 
 
 def cost(summary: pd.DataFrame, metric: str) -> dict[str, Any]:

@@ -11,16 +11,16 @@ import pandas as pd
 
 from bnt.cohort._files import new_folder, write_atomic
 from bnt.plotting import _charts as charts
-from bnt.plotting._charts import shown_name
+from bnt.plotting import _predicted as curves
+from bnt.plotting._metrics import heading, shown, shown_name, spoken, spoken_interval
 from bnt.predict._validation import Validation
 from bnt.report._render import Chart, render
-from bnt.report._run_page import named_columns
 
 MARKER = "validation.json"
-IDEAL = {"auroc": "1 (chance 0.5)", "calibration_slope": "1", "calibration_intercept": "0", "brier": "0", "mae": "0"}
+IDEAL = {"auroc": "100 (chance 50)", "calibration_slope": "1", "calibration_intercept": "0", "brier": "0", "mae": "0"}
 POWER = {
     "auroc_interval_width": "Width of the 95 % interval of the AUROC",
-    "smallest_auroc_above_chance": "Smallest AUROC that these numbers tell from 0.5",
+    "smallest_auroc_above_chance": "Smallest AUROC that these numbers tell from chance",
     "smallest_drop_from_own_test": "Smallest fall from the run's own test AUROC that they show",
     "r2_interval_width": "Width of the 95 % interval of R²",
     "smallest_correlation": "Smallest correlation that these numbers tell from 0",
@@ -66,16 +66,20 @@ def validation_page(found: Validation) -> dict[str, Any]:
     metrics = pd.DataFrame(
         [
             {
-                "metric": shown_name(name),
-                "value": e.value,
-                "95 % from": e.low,
-                "to": e.high,
+                "metric": heading(name),
+                "value": shown(e.value, name),
+                "95 % from": shown(e.low, name),
+                "to": shown(e.high, name),
                 "ideal": IDEAL.get(name, ""),
             }
             for name, e in found.metrics.items()
         ]
     )
-    power = [(words, found.power[name]) for name, words in POWER.items() if np.isfinite(found.power.get(name, np.nan))]
+    power = [
+        (f"{words} (%)" if "AUROC" in words else words, shown(found.power[name], "auroc" if "AUROC" in words else name))
+        for name, words in POWER.items()
+        if np.isfinite(found.power.get(name, np.nan))
+    ]
     unlike = facts.get("unlike_training")
     return {
         "title": f"{facts['model']} predicts {facts['label']} of people from elsewhere",
@@ -98,14 +102,15 @@ def lead(found: Validation) -> str:
     """Return the result in two sentences."""
     name = "auroc" if "auroc" in found.metrics else "r2"
     value, n = found.metrics[name], found.facts["n"]
-    span = f" (95 % interval {value.low:.3f} to {value.high:.3f})" if np.isfinite(value.low) else ""
-    text = f"{shown_name(name)} {value.value:.3f}{span} in {n} people that the run has not seen."
+    span = f" ({spoken_interval(value.low, value.high, name)})" if np.isfinite(value.low) else ""
+    text = f"{shown_name(name)} {spoken(value.value, name)}{span} in {n} people that the run has not seen."
     own = found.own_test.get(name)
     if own is not None:
-        text += f" In its own test part ({found.own_test['n']} people) it was {own.value:.3f}."
+        text += f" In its own test part ({found.own_test['n']} people) it was {spoken(own.value, name)}."
     gap = found.own_test.get("auroc_difference")
     if gap is not None and np.isfinite(gap.low):
-        text += f" The difference is {gap.value:+.3f} (95 % interval {gap.low:+.3f} to {gap.high:+.3f})."
+        text += f" The difference is {shown(gap.value, name, '+')} points"
+        text += f" ({spoken_interval(gap.low, gap.high, name, '+')})."
     return text
 
 
@@ -130,14 +135,16 @@ def shown_groups(table: pd.DataFrame) -> pd.DataFrame | None:
     if table.empty:
         return None
     counts = [c for c in ("by", "group", "n", "n_positive") if c in table]
-    shown = table[counts].rename(columns={"n_positive": "positive"})
+    groups = table[counts].rename(columns={"n_positive": "positive"})
     for name in ("auroc", "sensitivity", "specificity", "r2", "mae"):  # the file has all of them
         if name in table:
-            shown[shown_name(name)] = [
-                f"{v:.2f} [{low:.2f}, {high:.2f}]" if np.isfinite([v, low, high]).all() else ""
+            groups[heading(name)] = [
+                f"{shown(v, name)} [{shown(low, name)}, {shown(high, name)}]"
+                if np.isfinite([v, low, high]).all()
+                else ""
                 for v, low, high in zip(table[name], table[f"{name}_low"], table[f"{name}_high"])
             ]
-    return named_columns(shown)
+    return groups
 
 
 def unlike_table(unlike: dict[str, Any], n: int) -> pd.DataFrame:
@@ -148,13 +155,14 @@ def unlike_table(unlike: dict[str, Any], n: int) -> pd.DataFrame:
 
 
 def people_charts(found: Validation) -> dict[str, Chart | None]:
-    """Return ROC and calibration, or scores, and the subgroups' AUROCs."""
-    made: dict[str, Chart | None] = dict.fromkeys(("roc", "calibration", "scores", "groups"))
+    """Return ROC, calibration and decision curve, or scores, and the subgroups' AUROCs."""
+    made: dict[str, Chart | None] = dict.fromkeys(("roc", "calibration", "decision", "scores", "groups"))
     facts, people = found.facts, found.people
     if facts["task"] == "regression":
         label, predicted = (people[c].to_numpy(float) for c in ("label", "predicted"))
         made["scores"] = Chart(
-            charts.predicted_scores(label, predicted, facts["label"]), people[["label", "predicted"]]
+            curves.predicted_scores({facts["model"]: (label, predicted)}, facts["label"]),
+            people[["label", "predicted"]],
         )
     elif facts["positive"] is not None:
         positive = (people["label"] == facts["positive"]).to_numpy()
@@ -162,12 +170,13 @@ def people_charts(found: Validation) -> dict[str, Chart | None]:
         if 0 < positive.sum() < len(positive):
             curve = pd.DataFrame({"positive": positive.astype(int), "probability": probability})
             both = {facts["model"]: (positive, probability)}
-            made["roc"] = Chart(charts.roc_curves(both), curve)
-            made["calibration"] = Chart(charts.calibration_curves(both), curve)
+            made["roc"] = Chart(curves.roc_curves(both), curve)
+            made["calibration"] = Chart(curves.calibration_curves(both), curve)
+            made["decision"] = Chart(curves.decision_curves(both), curves.decision_table(both))
     if "auroc_low" in found.subgroups and found.subgroups["auroc_low"].notna().any():
         table = found.subgroups.dropna(subset="auroc_low")
         names = table["by"] + " " + table["group"].astype(str)
-        shown = pd.DataFrame({"site": names, "n": table["n"], "auroc": table["auroc"]})
-        shown = shown.assign(low=table["auroc_low"], high=table["auroc_high"]).reset_index(drop=True)
-        made["groups"] = Chart(charts.per_site_plot(shown), shown.rename(columns={"site": "group"}))
+        areas = pd.DataFrame({"site": names, "n": table["n"], "auroc": table["auroc"]})
+        areas = areas.assign(low=table["auroc_low"], high=table["auroc_high"]).reset_index(drop=True)
+        made["groups"] = Chart(charts.per_site_plot(areas), areas.rename(columns={"site": "group"}))
     return made

@@ -17,6 +17,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.splits import Split
+from bnt.studies._wording import percent
 from bnt.training._adjustments import names_of
 
 FILE = "covariates.csv"
@@ -135,8 +136,8 @@ def adjusted_notes(runs: pd.DataFrame) -> list[str]:
         for variant, group in runs.dropna(subset="site_accuracy_before").groupby("variant", sort=False):
             before, after, chance = (group[f"site_{c}"].mean() for c in ("accuracy_before", "accuracy_after", "chance"))
             found.append(
-                f"{variant}: a linear classifier tells the site of test subjects with accuracy {before:.2f} before and "
-                f"{after:.2f} after harmonising (the largest site alone: {chance:.2f})."
+                f"{variant}: a linear classifier tells the site of test subjects with accuracy {percent(before, 1)} "
+                f"before and {percent(after, 1)} after harmonising (the largest site alone: {percent(chance, 1)})."
             )
     if "never_predicted" in runs:
         for variant, group in runs.dropna(subset="never_predicted").groupby("variant", sort=False):

@@ -23,7 +23,7 @@ from bnt.training._trained import check_finished, of_people, read_predictions
 
 RATES = ("accuracy", "sensitivity", "specificity", "balanced_accuracy")
 METRICS = ("auroc", "auroc_within_site", *RATES, "brier", "calibration_error")
-SCORES = ("r", "mse", "mae", "r2", "spearman")
+SCORES = ("r", "mse", "mae", "medae", "r2", "spearman")
 RECIPE = ("epochs", "patience", "select", "batch_size", "lr")  # what a table says of how a network was trained
 
 
@@ -115,9 +115,11 @@ def per_split(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     return runs.pivot_table(index="split", columns="variant", values=metric, aggfunc="mean", sort=False)
 
 
-def largest(metric: str, runs: pd.DataFrame) -> float:
-    """Return the largest value that a metric of classes can have: the Brier score of three or more runs to 2."""
-    return 2.0 if metric == "brier" and "sensitivity" not in runs else 1.0
+def limits(metric: str, runs: pd.DataFrame) -> tuple[float, float]:
+    """Return the smallest and largest value that a metric can have: the Brier score of three classes runs to 2."""
+    if metric in METRICS:
+        return 0.0, 2.0 if metric == "brier" and "sensitivity" not in runs else 1.0
+    return {"r": (-1.0, 1.0), "spearman": (-1.0, 1.0), "r2": (-np.inf, 1.0)}.get(metric, (0.0, np.inf))
 
 
 def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -139,8 +141,7 @@ def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
         for metric in names:
             found = summarise(group.groupby("split", sort=False)[metric].mean().tolist(), ratio)
             low, high = found.low, found.high
-            if metric in METRICS:
-                low, high = np.clip([low, high], 0, largest(metric, runs))
+            low, high = np.clip([low, high], *limits(metric, runs))
             row |= {metric: found.mean, f"{metric}_sd": found.sd, f"{metric}_low": low, f"{metric}_high": high}
             row[f"{metric}_n"] = found.n
         row |= {

@@ -11,7 +11,7 @@ import pandas as pd
 
 from bnt.cohort._files import readable, write_atomic, write_sums, wrong_sum
 from bnt.errors import BadInput
-from bnt.plotting._charts import shown_name
+from bnt.plotting._metrics import shown_name
 from bnt.studies._around import adjusted_notes, read_covariates
 from bnt.studies._chance import chance_table, chance_words
 from bnt.studies._results import comparison_table, read_study, run_table, score_name, summary_table

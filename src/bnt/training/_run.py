@@ -26,6 +26,7 @@ from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._own import remember
 from bnt.models.classical._shared import seconds_of_others
+from bnt.plotting._metrics import heading, shown
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import best_threshold, site_accuracy
@@ -304,7 +305,7 @@ def metrics_of(task: Task, table: pd.DataFrame, part: str, threshold: float = 0.
 
 RATES = ("accuracy", "sensitivity", "specificity", "balanced_accuracy")
 SHOWN = ("auroc", "auroc_within_site", *RATES, "brier", "calibration_error")
-SHOWN_SCORE = ("mse", "mae", "r", "r2")
+SHOWN_SCORE = ("r", "r2", "mae", "medae", "mse")
 
 
 def _scans(report: dict[str, Any]) -> str:
@@ -314,8 +315,8 @@ def _scans(report: dict[str, Any]) -> str:
 
 def _row(name: str, metrics: dict[str, Any]) -> str:
     interval = metrics.get(f"{name}_ci")
-    span = f"{interval[0]:.3f} to {interval[1]:.3f}" if interval else ""
-    return f"| {name.replace('_', ' ')} | {metrics[name]:.3f} | {span} |"
+    span = f"{shown(interval[0], name)} to {shown(interval[1], name)}" if interval else ""
+    return f"| {heading(name)} | {shown(metrics[name], name, nothing='–')} | {span} |"
 
 
 def _in_words(config: RunConfig) -> str:
@@ -351,7 +352,7 @@ def site_caution(cohort: Cohort, label: str, task: Task) -> str:
 def model_card(config: RunConfig, report: dict[str, Any]) -> str:
     """Return the model card as Markdown: what the model is, was tested on, and is not. No subject, no folder."""
     test, n = report["test"], report["n"]
-    shown = SHOWN_SCORE if config.task.kind == "regression" else SHOWN
+    listed = SHOWN_SCORE if config.task.kind == "regression" else SHOWN
     positive = report["positive_class"]
     called = f" The positive class is {positive!r}." if positive is not None else ""
     options = ", ".join(f"{k}={v}" for k, v in config.options.items()) or "defaults"
@@ -371,7 +372,7 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "",
             "| metric | value | 95 % interval |",
             "|---|---|---|",
-            *[_row(name, test) for name in shown if name in test],
+            *[_row(name, test) for name in listed if name in test],
             "",
             *([report["site_caution"], ""] if report.get("site_caution") else []),
             "## How it was made",

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.stats import binomtest, rankdata, spearmanr
-from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+from sklearn.metrics import mean_absolute_error, mean_squared_error, median_absolute_error, r2_score
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -326,7 +326,7 @@ def multiclass_metrics(codes: np.ndarray, probabilities: np.ndarray) -> dict[str
 
 
 def regression_metrics(y: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-    """Return errors and correlations of a predicted score; the interval of r is Fisher's."""
+    """Return errors and correlations of a predicted score; the interval of r is Fisher's, others resample people."""
     y, predicted = np.asarray(y, dtype=float), np.asarray(predicted, dtype=float)
     same = np.ptp(y) == 0
     flat = predicted.std() == 0 or same
@@ -336,9 +336,31 @@ def regression_metrics(y: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
     return {
         "mse": float(mean_squared_error(y, predicted)),
         "mae": float(mean_absolute_error(y, predicted)),
+        "medae": float(median_absolute_error(y, predicted)),
         "r": r,
         "r_ci": (float(r_ci[0]), float(r_ci[1])),
         "spearman": float("nan") if flat else float(spearmanr(y, predicted).statistic),
         "r2": float("nan") if same else float(r2_score(y, predicted)),
+        **resampled_intervals(y, predicted),
         "n": int(y.size),
     }
+
+
+def resampled_intervals(y: np.ndarray, predicted: np.ndarray, draws: int = 1000) -> dict[str, tuple[float, float]]:
+    """Return 95 % intervals of R2, MAE and the median absolute error from people drawn with replacement, seeded."""
+    if y.size < 3 or np.ptp(y) == 0:
+        return {}
+
+    def each(y: np.ndarray, predicted: np.ndarray, axis: int) -> np.ndarray:
+        wrong = np.abs(y - predicted)
+        total = y.var(axis=axis)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a draw of one person again and again has no variance
+            explained = np.where(total > 0, 1 - (wrong**2).mean(axis=axis) / total, np.nan)
+        return np.stack([explained, wrong.mean(axis=axis), np.median(wrong, axis=axis)])
+
+    blocks, rng = [], np.random.default_rng(0)
+    for start in range(0, draws, 100):  # blocks keep the memory small
+        rows = rng.integers(y.size, size=(min(100, draws - start), y.size))
+        blocks.append(each(y[rows], predicted[rows], axis=1))
+    low, high = np.nanquantile(np.concatenate(blocks, axis=1), [0.025, 0.975], axis=1)
+    return {f"{n}_ci": (float(a), float(b)) for n, a, b in zip(("r2", "mae", "medae"), low, high)}

@@ -1,0 +1,75 @@
+"""Names and units of metrics as people read them: shares in per cent with one decimal, other numbers with three.
+
+Files keep shares of 1. The Brier score is a squared error, and stays as it is.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+NAMES = {
+    "auroc": "AUROC",
+    "auroc_within_site": "AUROC within sites",
+    "brier": "Brier score",
+    "mse": "MSE",
+    "mae": "MAE",
+    "medae": "median absolute error",
+    "r2": "R²",
+}
+SHARES = (
+    "auroc",
+    "auroc_within_site",
+    "accuracy",
+    "sensitivity",
+    "specificity",
+    "balanced_accuracy",
+    "calibration_error",
+)
+
+
+def shown_name(metric: str) -> str:
+    """Return a metric's name as figures and tables show it."""
+    return NAMES.get(metric, metric.replace("_", " "))
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric, or what :func:`shown_name` calls it, is a share of 1."""
+    return metric in SHARES or metric in map(shown_name, SHARES)
+
+
+def heading(metric: str) -> str:
+    """Return a metric's name with its unit, for columns and axes.
+
+    Examples
+    --------
+    >>> heading("auroc"), heading("mae")
+    ('AUROC (%)', 'MAE')
+    """
+    return shown_name(metric) + (" (%)" if is_share(metric) else "")
+
+
+def shown(value: float, metric: str, sign: str = "", nothing: str = "", like: float | None = None) -> str:
+    """Return a value of a metric without its unit; ``sign`` is ``+`` for differences, decimals are those of ``like``.
+
+    Examples
+    --------
+    >>> shown(0.7534, "auroc"), shown(-0.012, "auroc", "+"), shown(0.2134, "brier")
+    ('75.3', '-1.2', '0.213')
+    """
+    if not isfinite(value):
+        return nothing
+    size = abs(value if like is None else like)
+    scale, digits = (100, 1) if is_share(metric) else (1, 3 if size < 1 else 2 if size < 100 else 1)
+    return f"{scale * value:{sign}z.{digits}f}"
+
+
+def spoken(value: float, metric: str) -> str:
+    """Return a value with its unit, for sentences: ``75.3 %``."""
+    return shown(value, metric) + (" %" if is_share(metric) else "")
+
+
+def spoken_interval(low: float, high: float, metric: str, sign: str = "") -> str:
+    """Return ``95 % interval 70.1 to 80.4``, in the unit of the value before it; empty where there is none."""
+    if not (isfinite(low) and isfinite(high)):
+        return ""
+    return f"95 % interval {shown(low, metric, sign)} to {shown(high, metric, sign)}"
