@@ -101,7 +101,7 @@ class Cohort:
         self.path = path
         self.atlases: tuple[str, ...] = (atlas,)
         self._rows: np.ndarray | None = None
-        self.changes: tuple[EdgeChange, ...] = ()
+        self.edge_changes: tuple[EdgeChange, ...] = ()
         self._changes_elsewhere: dict[str, EdgeChange] = {}  # by atlas
         if timeseries is not None and not isinstance(timeseries, Series):
             parts = [np.asarray(s, dtype=np.float32) for s in timeseries]
@@ -139,7 +139,7 @@ class Cohort:
 
     def with_edges(self, change: EdgeChange) -> Cohort:
         """Return a view with edges changed by ``change(edges, people)``, without series, which it does not change."""
-        return self._view(changes=(*self.changes, change), _series=None)
+        return self._view(edge_changes=(*self.edge_changes, change), _series=None)
 
     def with_edges_of(self, changes: Mapping[str, EdgeChange]) -> Cohort:
         """Return a view with edges changed in each atlas named, whichever of them is read."""
@@ -172,7 +172,7 @@ class Cohort:
     @property
     def connectomes(self) -> np.ndarray:
         """(subjects, V(V-1)/2). The memory map itself for a whole cohort, gathered rows for a selection."""
-        return self._edges if self._rows is None and not self.changes else self.edges(np.arange(len(self)))
+        return self._edges if self._rows is None and not self.edge_changes else self.edges(np.arange(len(self)))
 
     @property
     def timeseries(self) -> Series | None:
@@ -317,7 +317,7 @@ class Cohort:
             found = read_rows(self.path / "connectomes.npy", self._edges, rows)
         else:
             found = np.asarray(self._edges[rows], dtype=np.float32)
-        for change in self.changes:
+        for change in self.edge_changes:
             found = change(found, self._table.iloc[rows])
         return found
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bnt.errors import BadInput
 from bnt.nn._kernels import dropout as drop
 from bnt.nn._network import Network, Output, check_choice, check_connectomes, check_positive, check_probability
+from bnt.nn._ocread import RELEASED_OCREAD
 from bnt.nn._readouts import Head, create_readout
 
 # Of a tensor that nothing else reads: two of them change it in place.
@@ -115,15 +116,7 @@ class BQN(Network):
             raise BadInput(f"n_clusters is {n_clusters}, more than the {n_rois} ROIs; use at most {n_rois}.")
         self.n_rois = n_rois
         self.layers = nn.ModuleList(QuadraticLayer(n_rois, activation, dropout) for _ in range(n_layers))
-        self.readout = create_readout(
-            "ocread",
-            n_rois,
-            n_rois,
-            n_clusters=n_clusters,
-            assignment="squared",
-            hidden_mlp=True,
-            normalise_first=False,
-        )
+        self.readout = create_readout("ocread", n_rois, n_rois, n_clusters=n_clusters, **RELEASED_OCREAD)
         self.head = Head(self.readout.out_features, n_classes)
 
     def forward(

@@ -15,6 +15,7 @@ from bnt.models._bnt import EncoderLayer
 from bnt.nn._kernels import attend, feed_forward, split_heads
 from bnt.nn._kernels import dropout as drop
 from bnt.nn._network import Network, Output, check_connectomes, check_positive, check_probability
+from bnt.nn._ocread import RELEASED_OCREAD
 from bnt.nn._readouts import Head, create_readout
 
 N_NETWORKS = 8  # the seven of Yeo (2011) and the rest, as published for ABIDE
@@ -162,15 +163,7 @@ class ComBrainTF(Network):
             nn.Linear(self.n_networks * n_rois, 512), nn.LeakyReLU(), nn.Linear(512, n_rois), nn.LeakyReLU()
         )
         self.whole = EncoderLayer(n_rois, n_heads, ffn, dropout)
-        self.readout = create_readout(
-            "ocread",
-            n_rois,
-            n_rois,
-            n_clusters=n_clusters,
-            assignment="squared",
-            hidden_mlp=True,
-            normalise_first=False,
-        )
+        self.readout = create_readout("ocread", n_rois, n_rois, n_clusters=n_clusters, **RELEASED_OCREAD)
         self.head = Head(self.readout.out_features, n_classes)
 
     def forward(

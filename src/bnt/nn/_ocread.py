@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from bnt.nn._network import check_choice
 
 CENTRES = ("orthonormal", "random", "learnable", "simplex")
 ASSIGNMENTS = ("softmax", "squared", "student-t")
+# What the authors' code does and the paper does not say; models built on that code have it too.
+RELEASED_OCREAD: dict[str, Any] = {"assignment": "squared", "hidden_mlp": True, "normalise_first": False}
 
 
 class Pooled(NamedTuple):

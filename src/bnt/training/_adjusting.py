@@ -66,7 +66,7 @@ class AtlasAdjustment:
         views = {name: self.each[name].apply(cohort.with_atlas(name), rows) for name in names}
         if cohort.atlas not in views or views[cohort.atlas] is cohort:
             return cohort
-        return cohort.with_edges_of({name: view.changes[-1] for name, view in views.items()})
+        return cohort.with_edges_of({name: view.edge_changes[-1] for name, view in views.items()})
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned as arrays, each atlas' under its number."""

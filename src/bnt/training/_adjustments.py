@@ -245,7 +245,7 @@ class EdgeAdjustment:
         rows : array of int, optional
             The subjects who will be read: sites that training has not seen are estimated from these.
         """
-        if any(isinstance(change, EdgesOf) and change.adjustment is self for change in cohort.changes):
+        if any(isinstance(change, EdgesOf) and change.adjustment is self for change in cohort.edge_changes):
             return cohort
         rows = np.arange(len(cohort)) if rows is None else np.asarray(rows)
         more = {}

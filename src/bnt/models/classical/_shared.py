@@ -145,7 +145,7 @@ def content_of(cohort: Cohort) -> str:
 
     What was changed on its way from the store (harmonised edges) is not shared.
     """
-    if _active is None or cohort.changes:
+    if _active is None or cohort.edge_changes:
         return ""
     _active.know(cohort)
     series = None if cohort.timeseries is None else cohort.series_digests
