@@ -160,9 +160,7 @@ def prewhitened(centred: Tensor) -> Tensor:
     One set of coefficients per subject, fitted to all regions at once. Slow drifts make neighbouring volumes alike,
     so that a plain correlation rests on fewer independent volumes than it seems to.
     """
-    if (
-        len(centred) == 1
-    ):  # products of one matrix are rounded differently: nobody's bits may depend on who else is there
+    if len(centred) == 1:  # alone, it would be rounded differently than among others
         return prewhitened(centred.expand(2, -1, -1))[:1]
     z = _standardise(centred)
     order = min(ORDER, z.shape[1] - 3)
