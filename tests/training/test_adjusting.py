@@ -150,11 +150,14 @@ def test_harmonising_series_is_refused_with_what_to_do_instead(scans):
         config_of(*scans, COMBAT)
 
 
-def test_decisions_need_a_validation_part_that_was_not_learned_from(scans, tmp_path):
+def test_decisions_need_a_validation_part_that_was_not_learned_from(scans):
     cohort, split = scans
-    with pytest.raises(BadInput, match="refits"):
+    with pytest.raises(BadInput, match="refitted"):
         config_of(cohort, split, Adjustments(confounds="age"), recipe="best")
     rows = np.arange(90)
     few = Split.of(cohort, (rows[:60], rows[60:70], rows[70:]), "few", "table")
     with pytest.raises(BadInput, match="10 scans"):
-        train_run(cohort, few, config_of(cohort, few, Adjustments(confounds="age")), tmp_path / "run")
+        config_of(cohort, few, Adjustments(confounds="age"))
+    arrays = bnt.BrainNetworkClassifier("meanmlp", epochs=1, confounds="age", validation_fraction=0.1)
+    with pytest.raises(BadInput, match="scans of the 20"):
+        arrays.fit(cohort, "diagnosis")

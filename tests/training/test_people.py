@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bnt.cli._main import main
 from bnt.cohort import Cohort
 from bnt.cohort._findings import layout
 from bnt.cohort._inspect import inspect_cohort, people_of
@@ -24,7 +25,7 @@ from bnt.training._config import describe
 from bnt.training._recipe import find_recipe
 from bnt.training._run import train_run
 from bnt.training._task import binary_metrics, regression_metrics
-from bnt.training._trained import TrainedRun, of_people
+from bnt.training._trained import TrainedRun, load_result, of_people
 
 PEOPLE, SCANS, V = 40, 3, 6
 
@@ -113,6 +114,18 @@ def test_a_person_whose_class_changes_has_one_row_per_class():
     people = of_people(table)
     assert people["participant_id"].tolist() == ["a ill", "a well", "b"]
     assert people["p_ill"].tolist() == pytest.approx([0.9, 0.3, 0.7])
+
+
+def test_people_with_scans_of_two_classes_are_named(cohort, tmp_path, capsys):
+    changing = cohort.participants.drop(columns="scan", errors="ignore")
+    changing["state"] = np.where((np.arange(len(changing)) % SCANS > 0) & (changing["diagnosis"] == 1), "well", "ill")
+    made = Cohort(np.array(cohort.connectomes), changing).save(tmp_path / "changing")
+    assert main(["train", str(made.path), "--label", "state", "--model", "ridge", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    test = load_result(tmp_path / "run").predictions.query("part == 'test'")
+    both = int((test.groupby("person")["label"].nunique() > 1).sum())
+    assert both > 0
+    assert f"{both} test subjects have scans of two classes" in said
 
 
 def test_the_scans_of_a_cohort_of_0_2_are_told_by_their_names():

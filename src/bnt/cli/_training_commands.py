@@ -245,6 +245,9 @@ def headline(report: dict, label: str) -> str:
     positive = report["positive_class"]
     who = f" (positive class: {label} = {positive})" if positive is not None else ""
     more = [*([caution] if caution else []), *report.get("new_sites", [])]
+    both = test.get("n", 0) - report["n"]["test"]
+    if both > 0:
+        more.append(f"{both} test subjects have scans of two classes and count once in each, as two people would.")
     if "threshold" in report:
         more.append(f"Threshold chosen on validation: {report['threshold']:.3g}.")
     if report.get("site_accuracy"):

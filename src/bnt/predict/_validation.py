@@ -378,6 +378,9 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
             said.append(
                 f"At threshold {trained.threshold:.3g} everyone is predicted {other}: the threshold does not travel."
             )
+    if len(found.people) > n:
+        both = len(found.people) - n
+        said.append(f"{both} people have scans of two classes and count once in each, as two people would.")
     scans = (found.facts.get("unlike_training") or {}).get("connectomes", 0)
     if scans > MANY_UNLIKE * n:
         said.append(f"The connectomes of {scans} of {n} people are unlike those of training.")

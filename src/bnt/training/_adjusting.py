@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models.classical._inputs import Confounds
-from bnt.training._adjustments import ENOUGH, Adjustments, EdgeAdjustment, names_of
+from bnt.training._adjustments import Adjustments, EdgeAdjustment, names_of
 from bnt.training._config import RunConfig
 
 SMALLEST = 1e-12  # probabilities of 0 have no logarithm
@@ -100,12 +99,6 @@ class DecisionAdjustment:
 
     def fit(self, predicted: np.ndarray, people: pd.DataFrame) -> DecisionAdjustment:
         """Learn from predictions, (n, C), of people whom the model has not learned from."""
-        if len(people) < ENOUGH:
-            raise BadInput(
-                f"Confounds are regressed out of the decisions of a model of series on the validation part, which has "
-                f"{len(people)} scans of the {ENOUGH} that it takes: leave confounds out, or use a larger one.",
-                "confounds",
-            )
         design = self.confounds.fit(people, np.ones(len(people))).design(people)
         full = np.concatenate([np.ones((len(design), 1)), design], axis=1)
         self.slopes = np.linalg.pinv(full)[1:] @ self._there(predicted)

@@ -136,6 +136,17 @@ def best_threshold(positive: np.ndarray, probability: np.ndarray) -> float:
     return float(cuts[best[np.argmin(np.abs(cuts[best] - 0.5))]])
 
 
+def check_decisions(n_val: int, refit: bool = False) -> None:
+    """Refuse a validation part that decisions cannot be regressed on confounds in."""
+    if refit or n_val < ENOUGH:
+        why = "is refitted on" if refit else f"has {n_val} scans of the {ENOUGH} that it takes"
+        raise BadInput(
+            "Confounds are regressed out of the decisions of a model of series on the validation part, which "
+            f"{why}: leave confounds out, or use another {'recipe' if refit else 'split'}.",
+            "confounds",
+        )
+
+
 # -- edges -----------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, model_options
 from bnt.splits import Split, check_split
-from bnt.training._adjustments import Adjustments, names_of
+from bnt.training._adjustments import ENOUGH, Adjustments, check_decisions, names_of
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task, task_for
 
@@ -280,7 +280,7 @@ def assign_confounds(
     return replace(adjustments, confounds=""), options | {"confounds": adjustments.confounds}
 
 
-def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int = 1) -> None:
+def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int | None = None) -> None:
     """Refuse adjustments that cannot be made: columns that are not there, the label, series, scores as classes."""
     chosen, task = config.adjustments, config.task
     for name in columns_of(config):
@@ -297,17 +297,13 @@ def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int = 1) -> None
             "have no counterpart in another scan: choose a model of connectomes, or give site among the confounds.",
             "harmonise",
         )
-    if chosen.confounds and series and config.recipe.refit:
-        raise BadInput(
-            f"Confounds are regressed out of the decisions of {config.model!r} on the validation part, and the recipe "
-            "refits on it: choose another recipe, or leave confounds out.",
-            "confounds",
-        )
+    if chosen.confounds and series:
+        check_decisions(ENOUGH if n_val is None else n_val, config.recipe.refit)
     if chosen.class_weight and task.kind == "regression":
         raise BadInput(
             f"{config.label!r} is a score and has no classes to weight: leave class_weight out.", "class_weight"
         )
-    if chosen.threshold and (task.n_outputs != 2 or config.recipe.refit or not n_val):
+    if chosen.threshold and (task.n_outputs != 2 or config.recipe.refit or n_val == 0):
         why = "the label does not have two classes" if task.n_outputs != 2 else "the validation part is empty"
         why = "the recipe refits on the validation part" if config.recipe.refit else why
         raise BadInput(f"No threshold can be chosen on validation, because {why}: leave it at 0.5.", "threshold")

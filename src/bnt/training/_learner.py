@@ -37,7 +37,7 @@ from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
 from bnt.models.classical._inputs import Inputs
 from bnt.training._adjusting import decision_adjustment, edge_adjustment
-from bnt.training._adjustments import balanced_weights
+from bnt.training._adjustments import balanced_weights, check_decisions
 from bnt.training._batches import RESIDENT_BYTES, Batches, window_of
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig
@@ -99,6 +99,8 @@ class Learner(ABC):
         list of dict
             One line per epoch; none for models without epochs.
         """
+        if self.decisions is not None:
+            check_decisions(len(val))  # before training, which takes long
         if self.adjustment is not None:
             self.adjustment.fit(cohort, train)
         if self.config.adjustments.class_weight == "balanced":
