@@ -7,6 +7,7 @@ before it made; one that fails, fails the build.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 import shlex
@@ -71,7 +72,8 @@ def help_of(name: str) -> str:
         main([name, "--help"])
     text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
     usage, _, rest = text.partition("\n\n")
-    return f"{usage.strip()}\n\n{rest[rest.index('╭') :].rstrip()}"
+    options = rest.partition(COMMANDS[name].example)[2]  # the last line of the description
+    return "\n".join(line.rstrip() for line in [*usage.splitlines(), "", *options.strip("\n").splitlines()])
 
 
 def page(name: str, output: str) -> str:
@@ -96,6 +98,7 @@ def page(name: str, output: str) -> str:
 def write(folder: Path) -> None:
     """Run the examples and write all pages."""
     folder.mkdir(exist_ok=True)
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # PDF figures; Sphinx lets every logger speak
     os.environ |= {"COLUMNS": "110", "NO_COLOR": "1"}
     outputs = dict.fromkeys(COMMANDS, "")
     with tempfile.TemporaryDirectory() as place, chdir(place):
