@@ -99,7 +99,7 @@ def write(folder: Path) -> None:
     """Run the examples and write all pages."""
     folder.mkdir(exist_ok=True)
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # PDF figures; Sphinx lets every logger speak
-    os.environ |= {"COLUMNS": "110", "NO_COLOR": "1"}
+    os.environ |= {"COLUMNS": "88", "NO_COLOR": "1"}
     outputs = dict.fromkeys(COMMANDS, "")
     with tempfile.TemporaryDirectory() as place, chdir(place):
         for name, command in COMMANDS.items():

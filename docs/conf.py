@@ -32,12 +32,15 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "ignore_pattern": r"(^|/)(?!plot_)\w+\.py$",  # scripts beside the gallery
     "download_all_examples": False,
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("matplotlib", "figure_scraper"),
+    "ignore_repr_types": r"matplotlib\.figure",
     "min_reported_time": 5,
     "copyfile_regex": r".*\.rst",
 }
 html_theme = "furo"
 html_title = "bnt: brain networks to predictions"
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
