@@ -106,7 +106,7 @@ class LearningCurve:
                 n, low, high = people_needed(mine, metric, self.aim)
                 line += f"; {metric} {self.aim:g} needs {_people(n)} training people [{_people(low)}, {_people(high)}]"
             said.append(line)
-        shown = table.rename(columns={metric: f"{metric}_mean"}).round(4)
+        shown = table.rename(columns={metric: f"{metric}_mean"}).round({"n_train": 0}).round(4)
         columns = list(shown.columns)
         rows = ["| " + " | ".join(map(str, row)) + " |" for row in [columns, ["---"] * len(columns), *shown.to_numpy()]]
         text = "\n".join([f"# Learning curve, {target.label}", "", *rows, "", *said, ""])
