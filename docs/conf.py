@@ -32,6 +32,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "ignore_pattern": r"(^|/)(?!plot_)\w+\.py$",  # scripts beside the gallery
     "download_all_examples": False,
+    "remove_config_comments": True,
     "within_subsection_order": "FileNameSortKey",
     "image_scrapers": ("matplotlib", "figure_scraper"),
     "ignore_repr_types": r"matplotlib\.figure",

@@ -1,4 +1,4 @@
-"""Figures of ``bnt.plotting`` in the gallery: they are not pyplot's, so that sphinx-gallery does not find them itself."""
+"""Figures of ``bnt.plotting`` in the gallery: they are not pyplot's, so sphinx-gallery does not find them itself."""
 
 from __future__ import annotations
 
