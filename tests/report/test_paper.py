@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from math import sqrt
 from pathlib import Path
 
@@ -155,3 +156,21 @@ def test_the_methods_say_what_was_done_around_a_model():
     first, second = adjusted({"variants": variants})
     assert all(word in first for word in ("`bnt`", "ComBat", "keeping age", "weighted"))
     assert all(word in second for word in ("`svm`", "sex, mean_fd"))
+
+
+def test_methods_and_tables_compile(paper: Path, tmp_path: Path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("there is no pdflatex here")
+    for file in (*paper.glob("*.tex"), paper / "references.bib"):
+        shutil.copy(file, tmp_path)
+    text = "".join(rf"\input{{{file.stem}}}" for file in sorted(paper.glob("*.tex")))
+    head = r"\documentclass{article}\usepackage[utf8]{inputenc}\usepackage{booktabs,graphicx}\begin{document}\sloppy "
+    end = r"\bibliographystyle{plain}\bibliography{references}\end{document}"
+    (tmp_path / "main.tex").write_text(head + text + end)
+    latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main"]
+    for words in (latex, ["bibtex", "main"], latex, latex):
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-800:]
+    log = (tmp_path / "main.log").read_text(errors="replace")
+    assert "undefined" not in log
+    assert "Overfull" not in log

@@ -171,7 +171,7 @@ def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
     axes.axvline(0, **REFERENCE_LINE)
     axes.errorbar(difference, places, xerr=np.nan_to_num(error), fmt="o", color=COLOURS[0], ms=4, capsize=2, lw=1)
     axes.set_yticks(places, names)
-    points = " (percentage points)" if is_share(metric) else ""
+    points = "\n(percentage points)" if is_share(metric) else ""  # a line of its own: one line is wider than the axes
     axes.set(xlabel=f"difference in test {metric}{points}", ylim=(-0.6, len(places) - 0.4))
     if is_share(metric):
         in_percent(axes.xaxis)

@@ -73,7 +73,8 @@ def as_latex(text: str) -> str:
         if cited := CITED.fullmatch(part):
             found.append("\\cite{" + ",".join(key(name) for name in cited[1].split("; ")) + "}")
         elif code := CODE.fullmatch(part):
-            found.append(f"\\texttt{{{latex(code[1])}}}")
+            breakable = re.sub(r"([,:])", r"\1\\allowbreak{}", latex(code[1]))  # long names of models
+            found.append(f"\\texttt{{{breakable}}}")
         else:
             found.append(latex(part))
     return "".join(found)

@@ -29,6 +29,7 @@ from bnt.studies._wording import counted, p_value
 ONE_COLUMN, TWO_COLUMNS = 85 / 25.4, 180 / 25.4  # inches of a journal's columns
 STRETCH = 1.06  # a figure drawn for one column is a little wider than 85 mm
 DPI = 300
+MOST_COLUMNS = 4  # of a LaTeX table in letters of the usual size
 NUMBERS = {"age": ("Age, mean (SD)", 1), "fiq": ("IQ, mean (SD)", 1), "mean_fd": ("Mean FD in mm, mean (SD)", 3)}
 SKEWED = ("mean_fd",)  # compared by ranks
 CAPTIONS = {  # of the page's figures: the name of the file, and what it shows
@@ -152,19 +153,21 @@ def write_table(folder: Path, name: str, table: pd.DataFrame, shown: pd.DataFram
     lines = [f"| {' | '.join(row)} |" for row in plain]
     (folder / f"{name}.md").write_text("\n".join([lines[0], rule, *lines[1:], "", caption]) + "\n")
     rows = [" & ".join(latex(cell) for cell in row) + r" \\" for row in cells]
+    wide = len(cells[0]) > MOST_COLUMNS  # it is made as wide as the text, in place of running into the margin
     (folder / f"{name}.tex").write_text(
         "\n".join(
             [
-                "% needs the package booktabs",
+                "% needs the packages booktabs and graphicx",
                 r"\begin{table}",
                 rf"\caption{{{latex(caption)}}}\label{{tab:{name}}}",
+                *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
                 rf"\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}",
                 r"\toprule",
                 rows[0],
                 r"\midrule",
                 *rows[1:],
                 r"\bottomrule",
-                r"\end{tabular}",
+                r"\end{tabular}" + ("}" if wide else ""),
                 r"\end{table}",
             ]
         )

@@ -15,6 +15,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "Brain Network Transformer",
             "booktitle": NEURIPS,
             "volume": "35",
+            "pages": "25586--25599",
         },
     ),
     "Kreuzer 2021": (
@@ -46,6 +47,8 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "IEEE Transactions on Medical Imaging",
             "volume": "42",
             "number": "2",
+            "pages": "493--506",
+            "doi": "10.1109/TMI.2022.3218745",
         },
     ),
     "Kawahara 2017": (
@@ -57,6 +60,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "Neurodevelopment",
             "journal": "NeuroImage",
             "volume": "146",
+            "pages": "1038--1049",
         },
     ),
     "Li 2021": (
@@ -67,6 +71,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "{BrainGNN}: Interpretable Brain Graph Neural Network for {fMRI} Analysis",
             "journal": "Medical Image Analysis",
             "volume": "74",
+            "pages": "102233",
         },
     ),
     "Kan 2022b": (
@@ -96,6 +101,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "IEEE Transactions on Pattern Analysis and Machine Intelligence",
             "volume": "45",
             "number": "2",
+            "pages": "1606--1617",
         },
     ),
     "Bannadabhavi 2023": (
@@ -216,6 +222,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "Connectivity",
             "journal": "Nature Protocols",
             "volume": "12",
+            "number": "3",
             "pages": "506--518",
         },
     ),
@@ -273,6 +280,8 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "Statistical Applications in Genetics and Molecular Biology",
             "volume": "9",
             "number": "1",
+            "pages": "Article 39",
+            "doi": "10.2202/1544-6115.1585",
         },
     ),
     "Kingma 2015": (
@@ -317,6 +326,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "BMJ",
             "volume": "385",
             "pages": "e078378",
+            "doi": "10.1136/bmj-2023-078378",
         },
     ),
 }
