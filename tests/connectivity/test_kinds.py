@@ -150,6 +150,7 @@ def test_an_unknown_kind_lists_the_known_ones():
         ([np.ones((20, 1))], "1 ROI"),
         ([np.ones((20, 4))], "no ROI that varies"),
         ([np.full((20, 4), np.nan)], "no ROI that varies"),
+        ([np.random.default_rng(0).normal(size=(20, 4)) * [1e12, 1e-2, 1e-2, 1e-2]], "one ROI that varies"),
     ],
 )
 def test_bad_series_are_refused_by_name(series, message):

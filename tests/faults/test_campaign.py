@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,38 +11,59 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import interruptions  # noqa: E402
+import long_runs  # noqa: E402
 import reliability  # noqa: E402
+from fault_targets import make  # noqa: E402
+from mutants import Count, Table  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("campaign")
+        patch.setenv("BNT_STATE", str(folder / "state"))
         patch.chdir(folder)
-        reliability.make(folder)
+        make(folder, everything=False)
         yield folder
 
 
-def bad(counts: list[interruptions.Count]) -> list[str]:
+def bad(counts: list[Count]) -> list[str]:
     return [line for count in counts for line in count.first]
 
 
-def test_broken_files_are_refused_or_harmless(place):
-    counts = reliability.mutants(120, seed=1)
-    assert sum(count.tried for count in counts) == 120
-    assert bad(counts) == []
+def test_broken_files_are_refused_or_read_for_what_they_hold(place):
+    table = Table(place / "mutants.csv")
+    reliability.mutants(table, 60, seed=7)
+    assert sum(count.tried for count in table.counts.values()) > 55
+    assert len(table.counts) == len(reliability.targets())
+    assert bad(list(table.counts.values())) == []
+    assert sum(count.refused for count in table.counts.values()) > 25
+    assert {name: count.tried for name, count in Table(place / "mutants.csv").counts.items()} == {
+        name: count.tried for name, count in table.counts.items()
+    }
 
 
 def test_no_folder_has_its_code_run(place):
-    count = reliability.hostile()
-    assert count.tried > 20
+    count = Count("hostile folders")
+    reliability.hostile(count, places=1)
+    assert count.tried > 15
     assert bad([count]) == []
 
 
-def test_a_killed_command_gives_the_same_when_it_is_repeated(place):
-    counts = interruptions.kills(2, seed=1, only="select")
-    assert sum(count.as_it_must for count in counts) == 2, bad(counts)
+@pytest.mark.parametrize("name", ["select", "train linear"])
+def test_a_killed_command_gives_the_same_when_it_is_repeated(place, name):
+    rows = interruptions.kills(place / f"{name}.csv", 2, seed=1, only=name, real_every=99)
+    assert [row["outcome"] for row in rows] == ["identical"] * 2
 
 
 def test_a_full_disk_ends_in_a_sentence(place):
-    assert bad([interruptions.limited(2, "disk", seed=1)]) == []
+    table = interruptions.limits(place / "limits.csv", 1, seed=1, only="select", kinds=("disk",))
+    assert bad(list(table.counts.values())) == []
+    assert sum(count.tried for count in table.counts.values()) == 1
+
+
+def test_commands_in_one_process_leave_no_files_or_threads_behind(place):
+    rows = long_runs.growth(place / "growth.csv", cycles=2, workers=False)
+    for name in ("open_files", "threads", "temporary_files"):
+        assert rows[-1][name] <= rows[0][name], name
+    assert os.getcwd() == str(place)

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import bnt
 from bnt.cli._main import main
-from bnt.training._trained import SEALED, damage, seal
+from bnt.errors import BadInput
+from bnt.splits import audit_splits, named_splits
+from bnt.training import TrainedRun, describe, find_recipe, train_run
+from bnt.training._trained import SEALED, damage, load_result, seal
 
 TRAIN = ["--model", "bnt", "--option", "n_clusters=3", "--epochs", "2", "--threads", "1"]
 FILES = [name for name in SEALED if name != "estimator.json"]
@@ -48,13 +52,13 @@ def test_the_digests_are_those_of_sha256sum(copy):
     assert len((copy / "run" / "DONE").read_text().splitlines()) == len(FILES)
 
 
-@pytest.mark.parametrize("command", ["predict", "explain", "report"])
+@pytest.mark.parametrize("command", ["predict", "explain", "report", "validate"])
 @pytest.mark.parametrize("name", ["weights.safetensors", "predictions.csv", "report.json"])
 def test_commands_refuse_a_damaged_run_and_name_the_file(copy, command, name, capsys):
     file = copy / "run" / name
     file.write_bytes(file.read_bytes()[:-5])
     words = [command, "run", *(["cohort"] if command != "report" else [])]
-    said = refused([*words, *(["--out", "explained"] if command == "explain" else [])], capsys)
+    said = refused([*words, *(["--out", "explained"] if command in ("explain", "validate") else [])], capsys)
     assert "run" in said
     assert name in said
     assert not (copy / "explained").exists()
@@ -171,3 +175,137 @@ def test_overwriting_a_link_is_refused_and_nothing_is_lost(copy, capsys):
     assert "link" in refused(["train", "cohort", *TRAIN, "--out", "run-link", "--overwrite"], capsys)
     assert (copy / "cohort" / "cohort.json").is_file()
     assert damage(copy / "run") is None
+
+
+# -- found by the campaign -------------------------------------------------------------------------------
+
+
+def interrupted(cohort: bnt.Cohort, folder: Path, *, resume: bool, at: int = 2) -> bytes | None:
+    """Train a network of three epochs and stop after one of them, or resume; return the weights."""
+    (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    recipe = find_recipe("default", epochs=3, min_steps=0)
+    options = {"n_clusters": 3, "ffn": 16}
+    config = describe(cohort, "diagnosis", split, model="bnt", recipe=recipe, options=options)
+
+    def watch(stage: str, line: dict) -> None:
+        if line["epoch"] == at and not resume:
+            raise KeyboardInterrupt
+
+    try:
+        train_run(cohort, split, config, folder, resume=resume, watch=watch)
+    except KeyboardInterrupt:
+        return None
+    return (folder / "weights.safetensors").read_bytes()
+
+
+def test_a_checkpoint_with_a_changed_bit_is_not_resumed_from(copy):
+    cohort = bnt.load_cohort("cohort")
+    whole = interrupted(cohort, copy / "whole", resume=False, at=9)
+    assert interrupted(cohort, copy / "cut", resume=False) is None
+    flip(copy / "cut" / "checkpoint.safetensors", at=-2000)
+    with pytest.warns(UserWarning, match="checkpoint.safetensors"):
+        assert interrupted(cohort, copy / "cut", resume=True) == whole
+
+
+def test_an_emptied_done_is_no_finished_run(copy):
+    (copy / "run" / "DONE").write_text("")
+    assert damage(copy / "run")[0] == "DONE"
+
+
+@pytest.mark.parametrize("change", [lambda t: t.replace(",0.", ",0.1"), lambda t: t.partition("\n")[0] + "\n"])
+def test_predictions_that_cannot_be_are_refused(copy, change):
+    file = copy / "run" / "predictions.csv"
+    file.write_text(change(file.read_text()))
+    seal(copy / "run")
+    with pytest.raises(BadInput, match=r"predictions\.csv"):
+        load_result(copy / "run")
+
+
+def test_weights_that_are_no_numbers_predict_nothing(copy):
+    from safetensors.torch import load_file, save_file
+
+    file = copy / "run" / "weights.safetensors"
+    save_file({name: value * float("nan") for name, value in load_file(file).items()}, file)
+    seal(copy / "run")
+    with pytest.raises(BadInput, match="no number"):
+        TrainedRun(copy / "run").predict(bnt.load_cohort("cohort"))
+
+
+@pytest.mark.parametrize("name", ["kind", "diagonal", "findings"])
+def test_a_manifest_that_lost_a_fact_is_a_sentence(copy, name):
+    file = copy / "cohort" / "cohort.json"
+    manifest = json.loads(file.read_text())
+    del manifest[name]
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(BadInput, match=r"cohort\.json"):
+        bnt.load_cohort("cohort")
+
+
+def test_a_manifest_that_is_nested_deeply_is_a_sentence(copy):
+    (copy / "cohort" / "cohort.json").write_text(DEEP)
+    with pytest.raises(BadInput, match=r"cohort\.json"):
+        bnt.load_cohort("cohort")
+
+
+def test_an_array_whose_header_ends_early_is_a_sentence(copy):
+    file = copy / "cohort" / "connectomes.npy"
+    file.write_bytes(file.read_bytes().replace(b"}", b" ", 1))
+    with pytest.raises(BadInput, match=r"connectomes\.npy"):
+        bnt.load_cohort("cohort")
+
+
+def test_rois_in_another_order_are_refused_and_other_edits_are_not(copy):
+    file = copy / "cohort" / "rois.tsv"
+    head, first, second, *rest = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([head, first.replace("n/a", "1.5", 1), second, *rest]))
+    assert bnt.load_cohort("cohort").rois["x"].iloc[0] == 1.5
+    for lines, word in (([head, second, first, *rest], "order"), ([first, head, second, *rest], "column")):
+        file.write_text("".join(lines))
+        with pytest.raises(BadInput, match=rf"rois\.tsv.*{word}"):
+            bnt.load_cohort("cohort")
+
+
+def test_a_table_of_people_that_lost_its_sites_is_refused(copy):
+    file = copy / "cohort" / "participants.tsv"
+    file.write_text(file.read_text().replace("\tsite\t", "\tcentre\t", 1))
+    with pytest.raises(BadInput, match="site"):
+        bnt.load_cohort("cohort")
+
+
+def test_an_explanation_that_is_no_text_is_a_sentence(copy):
+    from bnt.report._explained import read_explanation
+
+    (copy / "explain").mkdir()
+    (copy / "explain" / "edges.png").write_bytes(b"png")
+    (copy / "explain" / "edges.csv").write_bytes(b"roi_a,roi_b\n\x83\xff")
+    with pytest.raises(BadInput, match="explain"):
+        read_explanation(copy / "explain")
+
+
+@pytest.mark.parametrize("content", [b"participant_id,split,part\n\xff", b'participant_id,split,part\n"a'])
+def test_splits_that_cannot_be_read_are_a_sentence_in_the_audit(copy, content):
+    (copy / "theirs.csv").write_bytes(content)
+    with pytest.raises(BadInput, match=r"theirs\.csv"):
+        audit_splits("theirs.csv", bnt.load_cohort("cohort"))
+
+
+def test_covariates_and_searches_that_are_no_tables_are_sentences(copy):
+    from bnt.studies._around import read_covariates
+    from bnt.studies._tuning import read_search
+
+    (copy / "study" / "covariates.csv").write_text("variant\n1\n")
+    with pytest.raises(BadInput, match=r"covariates\.csv"):
+        read_covariates("study", ["a"])
+    (copy / "study" / "trials.csv").write_text("split\n1\n")
+    with pytest.raises(BadInput, match=r"trials\.csv"):
+        read_search(copy / "study")
+
+
+def test_another_recipe_of_a_study_is_not_told_as_damage(copy):
+    from bnt.studies._merge import merged
+
+    found = json.loads((copy / "study" / "study.json").read_text())
+    found["variants"][0]["options"] = {"penalty": 9.0}
+    with pytest.raises(BadInput, match="with other options") as error:
+        merged(copy / "study", found | {"data_sha256_of_0_2": ""})
+    assert "damaged" not in str(error.value)

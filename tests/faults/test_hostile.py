@@ -67,6 +67,12 @@ def test_a_file_that_expands_too_far_is_refused(tmp_path, kind, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_library_has_the_same_limit(tmp_path):
+    bomb(tmp_path / "scans", "gz")
+    with pytest.raises(BadInput, match="sub-01"):
+        bnt.import_cohort(tmp_path / "scans", tmp_path / "out", max_expanded=0.01)
+
+
 def test_several_members_of_a_gzip_file_are_read_to_their_end(tmp_path):
     from bnt.sources._text_tables import read_text
 

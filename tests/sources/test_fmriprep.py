@@ -275,3 +275,26 @@ def test_two_atlases_of_xcpd_are_one_cohort(tmp_path):
     tian = bnt.load_cohort(tmp_path / "out", "Tian")
     np.testing.assert_allclose(tian.timeseries[1], series(3), rtol=1e-5)
     assert tian.labels("diagnosis").tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("which", ["image", "atlas"])
+def test_a_compressed_image_with_a_changed_bit_is_refused(tmp_path, which):
+    """nibabel stops reading before the checksum at the end of the file."""
+    out = write_tree(tmp_path, n=1)
+    atlas = write_atlas(tmp_path / "six.nii.gz")
+    file = atlas if which == "atlas" else next(out.rglob("*_bold.nii.gz"))
+    data = bytearray(file.read_bytes())
+    data[-6] ^= 1  # of the checksum: everything before it can be read
+    file.write_bytes(bytes(data))
+    with pytest.raises(BadInput, match=file.name):
+        read_cohort(out, atlas=str(atlas))
+
+
+def test_a_table_of_rois_whose_header_is_not_first_is_refused(tmp_path):
+    file = tmp_path / "rois.tsv"
+    file.write_text("1\tone\tVis\nindex\tname\tnetwork\n2\ttwo\tVis\n")
+    with pytest.raises(BadInput, match=r"rois\.tsv"):
+        read_lut(file)
+    file.write_text("index\tname\n1\tone\n2\t\n")
+    with pytest.raises(BadInput, match="row 2"):
+        read_lut(file)

@@ -253,7 +253,7 @@ def test_a_study_of_an_earlier_version_without_a_new_field_is_resumed(cohort, co
     (copy / "study.json").write_text(json.dumps(study))
     for file in copy.glob("runs/*/config.toml"):
         file.write_text(file.read_text().replace("count_dropped = false\n", ""))
-        (file.parent / "DONE").write_text("the digest of the earlier version")
+        (file.parent / "DONE").write_text("0" * 64 + "\n")
     again = make_study(copy, cohort, [tiny(), LOGISTIC])
     assert again.todo() == []
     assert again.run() == {}

@@ -243,11 +243,8 @@ class Import:
         """Import, and print what came out of it."""
         from bnt.cohort._inspect import people_of
         from bnt.sources._ingest import import_cohort
-        from bnt.sources._names import expanding
 
-        settings = dict(vars(self))
-        with expanding(settings.pop("max_expanded")):
-            cohort = import_cohort(**settings)
+        cohort = import_cohort(**vars(self))
         missing = cohort.participants["n_missing_rois"]
         print(f"{cohort!r}")
         people = len(set(people_of(cohort.participants)))

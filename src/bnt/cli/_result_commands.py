@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -75,21 +75,20 @@ class Predict:
             table = subject_table(trained, load_cohort(self.source), n_top, adapt=self.adapt)
         else:
             from bnt.sources import read_cohort
-            from bnt.sources._names import expanding
 
             if not self.source.exists():
                 raise BadInput(f"{self.source} does not exist: give a cohort, a folder of derivatives or one file.")
-            with expanding(self.max_expanded):
-                cohort = read_cohort(
-                    self.source,
-                    like=training_cohort(trained.config.cohort),
-                    kind=trained.config.kind,
-                    content=self.content,
-                    runs=self.runs,
-                    atlas=self.atlas,
-                    participants=self.participants,
-                    min_volumes=self.min_volumes,
-                )
+            cohort = read_cohort(
+                self.source,
+                like=training_cohort(trained.config.cohort),
+                kind=trained.config.kind,
+                content=self.content,
+                runs=self.runs,
+                atlas=self.atlas,
+                participants=self.participants,
+                min_volumes=self.min_volumes,
+                max_expanded=self.max_expanded,
+            )
             table = subject_table(trained, cohort, n_top, adapt=self.adapt)
         for sentence in dict.fromkeys(table.get("new_site", [])):
             if sentence:
@@ -280,7 +279,9 @@ class Explain:
         atlas = atlas_of(cohort, self.atlas)
         with new_folder(self.out, overwrite=self.overwrite, marker="explain.json") as folder:
             work = Explanation(trained, cohort, rows, folder, self.permutations, self.seed, atlas)
-            facts = {"run": str(self.trained_run), "cohort": str(self.cohort), "subjects": self.subjects}
+            # Names without folders, so that it can be shared.
+            facts: dict[str, Any] = {"run": self.trained_run.resolve().name, "cohort": self.cohort.resolve().name}
+            facts["subjects"] = self.subjects
             facts |= work.write(method, self.target, also, self.sanity)
             work.summary(facts)
         print("\n".join([*findings(facts), *checks(facts)]))

@@ -237,13 +237,12 @@ class Tune:
 
     def run(self) -> int:
         """Search, choose on validation, test once, and print the result."""
-        import pandas as pd
-
         from bnt._progress import say
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort
         from bnt.studies import Tuning
         from bnt.studies._grids import GRID_EPOCHS, family_of
+        from bnt.studies._tuning import read_search
 
         cohort = load_cohort(self.cohort)
         target, training, machine = self.target, self.training, self.machine
@@ -273,12 +272,12 @@ class Tune:
         count += f", each scored on {tuning.n_folds} inner folds" if tuning.n_folds > 1 else ""
         say(f"{tuning.n_trials()} trials over {count} ({tuning.source}){how_long(tuning, self)}.")
         failures = carry_out(tuning, machine)
-        trials = pd.read_csv(self.out / "trials.csv")
+        trials, chosen = read_search(self.out)
         print(trial_table(trials))
         impossible = trials[trials["status"] == "impossible"].groupby("setting", sort=False)["reason"].first()
         for setting, reason in impossible.items():
             print(f"impossible: {setting}: {reason}")
-        for _, row in pd.read_csv(self.out / "chosen.csv").iterrows():
+        for _, row in chosen.iterrows():
             print(f"chosen on {row['split']}: {row['setting']} (validation {row['validation_score']:.3f})")
         if (self.out / "summary.md").is_file():
             print("\nTested once:\n\n" + (self.out / "summary.md").read_text())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._files import readable
 from bnt.cohort._scans import Scans, Series
 from bnt.cohort._store import (
     COUNTS,
@@ -22,9 +23,9 @@ from bnt.cohort._store import (
     complete_rois,
     open_array,
     read_manifest,
+    read_rois,
     read_rows,
     read_scans,
-    read_table,
 )
 from bnt.cohort._together import atlas_folder, read_people, write_together
 from bnt.cohort._triangle import flat_symmetric, n_edges, n_rois_of, square_tensor
@@ -407,7 +408,7 @@ def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
     edges = open_array(path / "connectomes.npy", n_edges(n_rois))
     recorded = read_scans(path, manifest)
     participants = read_people(path, recorded)
-    rois = read_table(path / "rois.tsv", ("label", "network"))
+    rois = read_rois(path, manifest)
     if not len(edges) == len(participants) == n_subjects:
         raise BadInput(
             f"{path} has {len(edges)} connectomes, {len(participants)} participants and {n_subjects} in cohort.json."
@@ -421,9 +422,10 @@ def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
                 f"{path / 'timeseries.npy'} has {len(stacked)} volumes, participants.tsv counts {lengths.sum()}."
             )
         series = Series(stacked, np.cumsum(lengths) - lengths, lengths)
-    described = {name: manifest[name] for name in DESCRIBED}
-    cohort = Cohort(edges, participants, rois, timeseries=series, path=path, **described)
-    cohort.atlases = tuple(manifest.get("atlases") or [cohort.atlas])
+    with readable(path / "cohort.json", "write the cohort again"):
+        described = {name: manifest[name] for name in DESCRIBED}
+        cohort = Cohort(edges, participants, rois, timeseries=series, path=path, **described)
+        cohort.atlases = tuple(manifest.get("atlases") or [cohort.atlas])
     if recorded is not None:
         trusted = arrays_untouched(path)
         cohort._scans = Scans(edges.shape[1], cohort.edges, len(edges), series, recorded, trusted)

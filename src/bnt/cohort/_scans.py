@@ -114,8 +114,9 @@ def as_stored(participants: pd.DataFrame, scans: pd.DataFrame | None, file: Path
     A family in the table joins more people than the store does, never fewer. In a cohort of bnt 0.1 or 0.2
     the families are the column ``group``.
     """
-    if "participant_id" not in participants:
-        raise BadInput(f"{file} has no column participant_id: put it back.")
+    for column in ("participant_id", "site"):
+        if column not in participants:
+            raise BadInput(f"{file} has no column {column}: put it back.")
     if scans is None:
         if "group" not in participants:
             raise BadInput(f"{file} has lost its column group (who must stay together): put it back.")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._files import new_folder
+from bnt.cohort._files import new_folder, read_json, readable
 from bnt.cohort._scans import same_scans, scan_digest, sketches
 from bnt.cohort._triangle import EDGE_ORDER, n_edges
 from bnt.errors import BadInput
@@ -107,7 +107,7 @@ def arrays_untouched(path: Path) -> bool:
     try:
         times = json.loads((path / TIMES).read_text())
         return bool(times) and all(size_and_time(path / name) == found for name, found in times.items())
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
 
 
@@ -118,11 +118,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path} is not a folder: give a cohort made by bnt simulate, bnt fetch or bnt import.")
     if not file.is_file():
         raise BadInput(f"{path} has no cohort.json, so it is not a cohort: make one with bnt import {path} OUT.")
-    try:
-        manifest = json.loads(file.read_text())
+    manifest = read_json(file, "write the cohort again")
+    with readable(file, "write the cohort again"):
         int(manifest["n_rois"]), int(manifest["n_subjects"]), dict(manifest["sha256"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise BadInput(f"{file} is not a manifest of ours ({error!r}): write the cohort again.") from error
     if manifest.get("format") != FORMAT:
         raise BadInput(f"{file} has format {manifest.get('format')}, this version reads {FORMAT}.")
     missing = [name for name in manifest["sha256"] if not (path / name).is_file()]
@@ -302,7 +300,9 @@ def open_array(path: Path, n_columns: int) -> np.memmap:
     """Map an .npy file of ours, or say what is wrong with it. Objects (pickles) are never read."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # numpy raises nearly anything where a header is damaged
         raise BadInput(f"{path} cannot be read as a plain .npy array ({error}): write the cohort again.") from error
     if array.ndim != 2 or array.shape[1] != n_columns or str(array.dtype) not in DTYPES:
         raise BadInput(
@@ -331,6 +331,20 @@ def read_scans(path: Path, manifest: Mapping[str, Any]) -> pd.DataFrame | None:
     if file_sha256(file) != manifest["sha256"]["scans.tsv"]:
         raise BadInput(f"{file} was changed, and it says who must stay together in a split: write the cohort again.")
     return read_table(file, tuple(c for c in SCANS if c != "n_volumes")).fillna({"series": "", "family": ""})
+
+
+def read_rois(path: Path, manifest: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the ``rois.tsv`` of a cohort, whose rows are the ROIs of the arrays; users may edit its other columns."""
+    file = path / "rois.tsv"
+    table = read_table(file, ("label", "network"))
+    lost = [name for name in ROI_COLUMNS if name not in table]
+    if lost:
+        raise BadInput(f"{file} has lost its column {lost[0]}: put it back.")
+    if file_sha256(file) != manifest["sha256"].get("rois.tsv"):
+        numbers = pd.to_numeric(table["roi"], errors="coerce")
+        if not (numbers.is_monotonic_increasing and numbers.is_unique and numbers.notna().all()):
+            raise BadInput(f"{file} was changed, and its rows are no longer in the order of the arrays: restore it.")
+    return table
 
 
 @lru_cache(maxsize=1)

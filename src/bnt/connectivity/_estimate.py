@@ -293,11 +293,12 @@ def centred_batches(
         for start in range(0, len(same), SUBJECTS_AT_ONCE):
             rows = same[start : start + SUBJECTS_AT_ONCE]
             centred, silent = _centred(series, rows, dtype, device)
-            dead = silent.all(1)
-            if dead.any():
+            varying = (~silent).sum(1)
+            if int(varying.min()) < 2:
+                first = int(varying.argmin())
                 raise BadInput(
-                    f"Series {rows[int(dead.nonzero()[0])]} has no ROI that varies (all are constant or hold missing "
-                    "values): leave the subject out."
+                    f"Series {rows[first]} has {'one' if int(varying[first]) else 'no'} ROI that varies (the others "
+                    "are constant beside it or hold missing values): leave the subject out."
                 )
             yield rows, centred
 

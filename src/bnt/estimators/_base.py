@@ -25,7 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from bnt._progress import say
 from bnt.cohort import Cohort
-from bnt.cohort._files import new_folder, write_atomic
+from bnt.cohort._files import new_folder, readable, write_atomic
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
 from bnt.estimators._fitting import check_series, checked_device, fit_learner, undisturbed
@@ -366,18 +366,19 @@ def _load(cls: type, path: Path, device: str, model_file: str | Path | None = No
         "recipe": asdict(config.recipe),
         "random_state": config.seed,
     }
-    if isinstance(parameters.get("recipe"), dict):
-        parameters["recipe"] = Recipe(**parameters["recipe"])
-    # The model is the one that was checked: the note may name another file, which fit would run.
-    estimator = cls(**parameters | {"device": device, "model": config.model})
-    layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
-    estimator._keep(config, layout, run.learner, note.get("history", []))
-    estimator.n_features_in_ = layout.n_features
-    estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
-    if config.task.kind == "classification":
-        estimator.classes_ = np.sort(np.array(config.task.classes, dtype=note.get("classes_dtype")))
-    if "feature_names_in" in note:
-        estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
+    with readable(path / NOTE, "save the estimator again"):
+        if isinstance(parameters.get("recipe"), dict):
+            parameters["recipe"] = Recipe(**parameters["recipe"])
+        # The model is the one that was checked: the note may name another file, which fit would run.
+        estimator = cls(**parameters | {"device": device, "model": config.model})
+        layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
+        estimator._keep(config, layout, run.learner, note.get("history", []))
+        estimator.n_features_in_ = layout.n_features
+        estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
+        if config.task.kind == "classification":
+            estimator.classes_ = np.sort(np.array(config.task.classes, dtype=note.get("classes_dtype")))
+        if "feature_names_in" in note:
+            estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
     return estimator
 
 

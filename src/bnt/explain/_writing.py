@@ -29,6 +29,7 @@ from bnt.explain._maps import painted, roi_values, strongest_rois, write_brain_m
 from bnt.explain._opening import is_network, keeps_no_subjects, part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
+from bnt.models._registry import short_name
 from bnt.plotting import _brain as figures
 from bnt.plotting._brain import coordinates, glass_brain
 from bnt.plotting._style import save_figure
@@ -244,7 +245,7 @@ class Explanation:
         n_sanity : int
             Refits of :func:`bnt.explain.sanity_check`; 0 leaves it out.
         """
-        facts: Facts = {"model": self.trained.config.model, "n_subjects": len(self.rows)}
+        facts: Facts = {"model": short_name(self.trained.config.model), "n_subjects": len(self.rows)}
         facts |= {"permutations": self.n_permutations, "seed": self.seed}
         if is_network(self.trained):
             for name, make in (("attention", self.attention), ("clusters", lambda: self.clusters(also))):

@@ -187,7 +187,7 @@ def _remembered() -> dict[str, list[str]]:
     """Return the sha256 of every file that was trained with, by path; nothing where that cannot be read."""
     try:
         found = json.loads(_memory().read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):
         return {}

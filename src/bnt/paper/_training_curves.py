@@ -303,5 +303,5 @@ def lines_of(job: Job) -> Lines:
     file = Path(job.folder) / CURVE
     try:
         return [json.loads(line) for line in file.read_text().splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{file} is damaged ({error}): remove it and repeat the command.") from error

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import load_cohort
+from bnt.cohort._files import read_json
 from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.cohort._together import root_of
@@ -67,7 +68,7 @@ class CohortFacts:
         found = []
         for name in self.facts.get("atlases", [])[1:]:
             file = root_of(Path(self.path)) / f"atlas-{name}" / "cohort.json"
-            n_rois = json.loads(file.read_text())["n_rois"] if file.is_file() else "?"
+            n_rois = read_json(file, "write the cohort again").get("n_rois", "?") if file.is_file() else "?"
             found.append(f"{name} ({n_rois} ROIs)")
         return ", ".join(found)
 

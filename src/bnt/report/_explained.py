@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._files import read_json
+from bnt.cohort._files import read_json, readable
 from bnt.errors import BadInput
 from bnt.studies._wording import p_words
 
@@ -90,6 +90,11 @@ def read_explanation(folder: Path) -> Explanation | None:
     """
     if not folder.is_dir() or not folder.resolve().is_relative_to(folder.parent.resolve()):
         return None
+    with readable(folder, "explain again, or remove it"):
+        return _read(folder)
+
+
+def _read(folder: Path) -> Explanation | None:
     file = _inside(folder, "explain.json")
     try:
         notes = read_json(file, "explain again") if file is not None else {}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._files import readable
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
 from bnt.plotting._metrics import heading, is_share, shown, shown_name, spoken, spoken_interval
@@ -280,22 +281,29 @@ def cost(summary: pd.DataFrame, metric: str) -> dict[str, Any]:
     return {"table": table, "chart": chart}
 
 
+def _failures(file: Path) -> pd.DataFrame | None:
+    if not file.is_file():
+        return None
+    with readable(file, "repeat the command that made the study"):
+        return pd.read_csv(file)
+
+
 def progress(folder: Path, planned: Planned, runs: pd.DataFrame) -> dict[str, Any] | None:
     """Return the epochs of all runs, those still running, and those that failed; None where there are none."""
     curves = evidence.curve_table(folder, [(variant, run) for variant, _, run in planned])
-    failed = folder / "failures.csv"
+    failed = _failures(folder / "failures.csv")
     done = set() if runs.empty else set(runs["run"])
     begun = [
         {"run": run, "epoch": int(lines[-1]["epoch"]), "loss": lines[-1]["loss"], "validation": lines[-1]["val_score"]}
         for _, _, run in planned
         if run not in done and (lines := evidence.read_lines(folder / "runs" / run))
     ]
-    if curves.empty and not begun and not failed.is_file():
+    if curves.empty and not begun and failed is None:
         return None
     score = "validation AUROC" if runs.empty or "auroc" in runs else "validation squared error"
     return {
         "running": pd.DataFrame(begun) if begun else None,
-        "failed": pd.read_csv(failed) if failed.is_file() and len(done) < len(planned) else None,
+        "failed": failed if len(done) < len(planned) else None,
         "curves": None if curves.empty else Chart(charts.validation_curves(curves, score), curves),
     }
 

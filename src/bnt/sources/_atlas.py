@@ -21,7 +21,7 @@ import pandas as pd
 from bnt.cohort._store import file_sha256
 from bnt.errors import BadInput
 from bnt.sources._cifti_atlas import cifti_rois
-from bnt.sources._names import one_line, parsing
+from bnt.sources._names import check_whole, one_line, parsing
 from bnt.sources._roi_tables import bare_stem, described, read_lut, table_beside, tidy
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ def _from_file(file: Path, name: str = "", table: pd.DataFrame | None = None, su
     """Read an atlas file, with the table beside it unless one is given."""
     import nibabel as nib
 
+    check_whole(file)
     with parsing(file, "an atlas image (.nii.gz or .dlabel.nii)"):
         image: Any = nib.load(file)
         shape = tuple(n for i, n in enumerate(image.shape) if i < 3 or n > 1)
@@ -201,7 +202,8 @@ def _from_file(file: Path, name: str = "", table: pd.DataFrame | None = None, su
     if len(shape) == 4:
         rois = pd.DataFrame({"roi": np.arange(1, shape[3] + 1)})
         atlas = Atlas(name, "maps", file, described(rois, beside, file))
-        return _placed(atlas, _map_coordinates(atlas.image()))
+        with parsing(file, "an atlas image"):
+            return _placed(atlas, _map_coordinates(atlas.image()))
     if len(shape) != 3:
         raise BadInput(f"{file} has the shape {shape}: give a 3D image of labels or a 4D image of maps.", "atlas")
     with parsing(file, "an atlas image"):
@@ -217,7 +219,8 @@ def _from_file(file: Path, name: str = "", table: pd.DataFrame | None = None, su
     if len(numbers) < 2:
         raise BadInput(f"{file} has {len(numbers)} labels: give an atlas of two or more ROIs.", "atlas")
     atlas = Atlas(name, "labels", file, described(pd.DataFrame({"roi": numbers}), beside, file))
-    return _placed(atlas, label_coordinates(atlas.image(), numbers))
+    with parsing(file, "an atlas image"):
+        return _placed(atlas, label_coordinates(atlas.image(), numbers))
 
 
 def label_coordinates(image: Nifti1Image, numbers: np.ndarray) -> np.ndarray:

@@ -28,7 +28,17 @@ from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.sources._atlas import Atlas
 from bnt.sources._denoising import Denoising
-from bnt.sources._names import Name, check_expanded, natural, one_line, one_variant, parsing
+from bnt.sources._names import (
+    Name,
+    check_expanded,
+    check_whole,
+    expanding,
+    largest,
+    natural,
+    one_line,
+    one_variant,
+    parsing,
+)
 from bnt.sources._scan import Content, Scan
 
 CHUNK_BYTES = 256 << 20  # of an image in memory at a time, in each process
@@ -144,7 +154,7 @@ def confounds_of(images: Images, how: Denoising) -> tuple[Any, np.ndarray | None
             strategy = ("global_signal",) if how.global_signal else ()
             return load_confounds(file, strategy=strategy, **more)
         return load_confounds_strategy(file, denoise_strategy=how.confounds_strategy, **more)
-    except (ValueError, OSError, KeyError, UnicodeDecodeError) as error:
+    except Exception as error:  # nilearn raises nearly anything where the table is damaged
         raise BadInput(
             f"{images}: the confounds of strategy {how.confounds_strategy!r} cannot be read ({one_line(error)}): give "
             "the confounds file that fMRIPrep wrote beside it, or another confounds_strategy.",
@@ -167,6 +177,9 @@ def extract(images: Images, atlases: Sequence[Atlas], how: Denoising) -> list[np
         if not dense and image.ndim != 4:
             raise BadInput(f"{images} has the shape {image.shape}: give a 4D image.")
         check_expanded(images.file, float(np.prod(image.shape, dtype=np.float64)) * image.get_data_dtype().itemsize)
+        for file in (images.file, images.mask):
+            if file is not None:
+                check_whole(file)
         t_r = repetition_time(images, image)
         raw = _dense_signals(images, image, atlases) if dense else _volume_signals(images, image, atlases)
         return [_clean(images, one, confounds, kept, t_r, how) for one in raw]
@@ -330,14 +343,16 @@ class Extraction:
             else:
                 with parallel_config(backend="loky", inner_max_num_threads=1):
                     made = Parallel(n_jobs, return_as="generator_unordered")(
-                        delayed(self.one)(work, i) for i in waiting
+                        delayed(self.one)(work, i, largest()) for i in waiting
                     )
             for _ in track(made, "Extracting series", len(waiting)):
                 pass
 
-    def one(self, work: Path, images: Images) -> str:
+    def one(self, work: Path, images: Images, max_expanded: float | None = None) -> str:
         """Extract one run for all atlases and keep the series; return the participant."""
-        for atlas, series in zip(self.atlases, extract(images, self.atlases, self.how)):
+        with expanding(max_expanded or largest()):
+            found = extract(images, self.atlases, self.how)
+        for atlas, series in zip(self.atlases, found):
             buffer = BytesIO()
             np.save(buffer, series, allow_pickle=False)
             data, file = buffer.getvalue(), self.place(work, images, atlas)

@@ -20,6 +20,7 @@ from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
 from bnt.sources._denoising import SIMPLE, Denoising
 from bnt.sources._joining import join_tables
+from bnt.sources._names import MAX_EXPANDED, expanding
 from bnt.sources._quality import COLUMNS
 from bnt.sources._readers import Found, find_scans
 from bnt.sources._runs import Run, combine_runs, combined_columns, combined_quality, group_scans
@@ -76,6 +77,7 @@ def import_cohort(
     drop_unlisted: bool = False,
     allow_asymmetric: bool = False,
     transpose: bool = False,
+    max_expanded: float = MAX_EXPANDED,
     dtype: str = "float32",
     overwrite: bool = False,
     work: str | Path | None = None,
@@ -131,6 +133,8 @@ def import_cohort(
     transpose : bool
         Series have ROIs in rows and volumes in columns. Without it such series are refused where no names of ROIs are
         given and time is seen to run along the columns; ``content="series"`` leaves that check out.
+    max_expanded : float
+        GB that one compressed file may expand to; a larger one is refused.
     dtype : {"float32", "float16"}
     overwrite : bool
         Replace a cohort that is at ``out``.
@@ -153,39 +157,42 @@ def import_cohort(
     >>> cohort.ids.tolist(), cohort.n_rois
     (['sub-00', 'sub-01', 'sub-02'], 10)
     """
-    source, out = Path(source), Path(out)
-    refuse_existing(out, overwrite, "cohort.json")
-    founds = [
-        find_scans(
-            source,
-            format=format,
-            kind=kind,
-            atlas=word,
-            content=content,
-            pattern=pattern,
-            variable=variable,
-            participants=participants,
-            rois=rois,
-            denoising=denoising,
-            data_dir=data_dir,
-        )
-        for word in ((atlas,) if isinstance(atlas, str) else tuple(atlas or ()) or (None,))
-    ]
-    first = join_tables(
-        founds[0],
-        source,
-        participants,
-        drop_unlisted=drop_unlisted,
-        id_column=id_column,
-        site_column=site_column,
-        family=family,
-        keep_case=keep_case,
-    )
-    rules = Rules(runs, min_volumes, drop_short, allow_asymmetric, transpose=transpose)
     from bnt.sources._several import ingest_atlases, same_people
 
-    founds = [first, *(same_people(other, first) for other in founds[1:])]
-    return ingest_atlases(founds, rules, source.name, out=out, jobs=jobs, dtype=dtype, overwrite=overwrite, work=work)
+    source, out = Path(source), Path(out)
+    refuse_existing(out, overwrite, "cohort.json")
+    with expanding(max_expanded):
+        founds = [
+            find_scans(
+                source,
+                format=format,
+                kind=kind,
+                atlas=word,
+                content=content,
+                pattern=pattern,
+                variable=variable,
+                participants=participants,
+                rois=rois,
+                denoising=denoising,
+                data_dir=data_dir,
+            )
+            for word in ((atlas,) if isinstance(atlas, str) else tuple(atlas or ()) or (None,))
+        ]
+        first = join_tables(
+            founds[0],
+            source,
+            participants,
+            drop_unlisted=drop_unlisted,
+            id_column=id_column,
+            site_column=site_column,
+            family=family,
+            keep_case=keep_case,
+        )
+        rules = Rules(runs, min_volumes, drop_short, allow_asymmetric, transpose=transpose)
+        founds = [first, *(same_people(other, first) for other in founds[1:])]
+        return ingest_atlases(
+            founds, rules, source.name, out=out, jobs=jobs, dtype=dtype, overwrite=overwrite, work=work
+        )
 
 
 def read_cohort(
@@ -203,6 +210,7 @@ def read_cohort(
     id_column: str = "participant_id",
     site_column: str | None = None,
     min_volumes: int = MIN_VOLUMES,
+    max_expanded: float = MAX_EXPANDED,
 ) -> Cohort:
     """Read the scans in a file or folder into memory; nothing is written.
 
@@ -214,6 +222,8 @@ def read_cohort(
         A cohort made before: ``kind``, ``runs`` and ``content`` are as for that one where they are not given.
     participants, kind, format, atlas, runs, content, pattern, variable, id_column, site_column, min_volumes
         As in :func:`import_cohort`.
+    max_expanded : float
+        GB that one compressed file may expand to.
 
     Returns
     -------
@@ -235,20 +245,21 @@ def read_cohort(
         runs, content = runs or before.source.get("runs"), content or before.source.get("content")
         atlas = atlas or before.source.get("atlas_image", {}).get("file")
         denoising = Denoising(**before.source["denoising"]) if "denoising" in before.source else None
-    found = find_scans(
-        source,
-        format=format,
-        kind=kind,
-        atlas=atlas,
-        content=content or "auto",
-        pattern=pattern,
-        variable=variable,
-        participants=participants,
-        denoising=denoising,
-    )
-    found = join_tables(found, source, participants, id_column=id_column, site_column=site_column)
-    transpose = before is not None and bool(before.source.get("transpose"))
-    return ingest(found, Rules(runs or "average", min_volumes, transpose=transpose), source.name)
+    with expanding(max_expanded):
+        found = find_scans(
+            source,
+            format=format,
+            kind=kind,
+            atlas=atlas,
+            content=content or "auto",
+            pattern=pattern,
+            variable=variable,
+            participants=participants,
+            denoising=denoising,
+        )
+        found = join_tables(found, source, participants, id_column=id_column, site_column=site_column)
+        transpose = before is not None and bool(before.source.get("transpose"))
+        return ingest(found, Rules(runs or "average", min_volumes, transpose=transpose), source.name)
 
 
 def ingest(

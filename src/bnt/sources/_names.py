@@ -4,6 +4,7 @@ cannot be read.
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import warnings
@@ -206,7 +207,8 @@ def parsing(file: Path, what: str) -> Iterator[None]:
 
 # -- what a compressed file may expand to --------------------------------------------------------------
 
-_largest: ContextVar[float] = ContextVar("largest", default=8.0)  # GB
+MAX_EXPANDED = 8.0  # GB
+_largest: ContextVar[float] = ContextVar("largest", default=MAX_EXPANDED)
 
 
 @contextmanager
@@ -221,6 +223,11 @@ def expanding(gigabytes: float) -> Iterator[None]:
         _largest.reset(token)
 
 
+def largest() -> float:
+    """Return what one compressed file may expand to here, in GB: other processes have to be told."""
+    return _largest.get()
+
+
 def check_expanded(file: Path, size: float) -> None:
     """Refuse a file that expands to more than it may: a few kilobytes can become all of the memory."""
     if size > _largest.get() * 1e9:
@@ -228,6 +235,15 @@ def check_expanded(file: Path, size: float) -> None:
             f"{file} expands to more than {_largest.get():g} GB: make sure that it is what you think, then allow more.",
             "max_expanded",
         )
+
+
+def check_whole(file: Path) -> None:
+    """Refuse a gzip file that is damaged: readers of images stop before the checksum at its end."""
+    if not file.name.lower().endswith(".gz"):
+        return
+    with parsing(file, "a gzip file"), gzip.open(file) as stream:
+        while stream.read(1 << 22):
+            pass
 
 
 def expanded(file: Path, data: bytes, window: int) -> bytes:

@@ -55,6 +55,11 @@ def read_lut(file: Path) -> pd.DataFrame:
         if all(len(row) > 1 and row[0].isdigit() for row in rows):
             table = pd.DataFrame({"roi": [int(row[0]) for row in rows], "label": [row[1] for row in rows]})
         else:
+            odd = next((line for line in lines if re.search(r"[\t,;]", line)), None)
+            if odd is not None:
+                raise BadInput(
+                    f"{file} has {odd[:60]!r} among its ROIs: give a number and a name per line, or a header."
+                )
             table = pd.DataFrame({"label": lines})
     else:
         table = read_frame(file, ["name", "label", "network"])
@@ -78,6 +83,9 @@ def tidy(table: pd.DataFrame, file: Path | str) -> pd.DataFrame:
             f"{file} names no ROIs (its columns are {', '.join(columns)}): give a column index and a column name.",
             "atlas",
         )
+    if table[columns[name]].isna().any():
+        row = int(table[columns[name]].isna().to_numpy().argmax()) + 1
+        raise BadInput(f"{file} has no name of the ROI in row {row}: fill it in.", "atlas")
     out["label"] = table[columns[name]].astype(str).str.strip()
     network = network_column(list(columns))
     if network:

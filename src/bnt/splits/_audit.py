@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,10 +95,16 @@ def audit_splits(
 
 def read_any_splits(path: Path, cohort: Cohort) -> list[Split]:
     """Read a wide or a long table of splits without refusing leaks, which are for the audit to find."""
-    first = path.read_text(encoding="utf-8-sig").partition("\n")[0] if path.is_file() else ""
-    names = [word.strip() for word in first.replace("\t", ",").split(",")]
-    if {"split", "part"} <= set(names):
-        table = pd.read_csv(path, sep="\t" if "\t" in first else ",", dtype=str, keep_default_na=False)
+    try:
+        first = path.read_text(encoding="utf-8-sig").partition("\n")[0] if path.is_file() else ""
+        names = [word.strip() for word in first.replace("\t", ",").split(",")]
+        is_long = {"split", "part"} <= set(names)
+        if is_long:
+            table = pd.read_csv(path, sep="\t" if "\t" in first else ",", dtype=str, keep_default_na=False)
+            table.columns = names
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read as a table of splits ({' '.join(str(error).split())}).") from error
+    if is_long:
         key = next((name for name in names if name not in ("split", "part")), "")
         _check_words(path, table["part"], table[key])
         known = set(cohort.ids.tolist())
@@ -135,7 +142,7 @@ def read_predictions(path: Path, splits: list[Split]) -> pd.DataFrame:
     """Read a table of predictions; the columns ``split`` and ``part`` are added where they follow from the splits."""
     try:
         table = pd.read_csv(path, sep=None, engine="python", dtype={"participant_id": str, "split": str, "part": str})
-    except (OSError, ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read as a table of predictions: {error}.") from None
     for column in ("participant_id", "probability"):
         if column not in table:

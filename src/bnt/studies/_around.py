@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import readable, write_atomic
 from bnt.splits import Split
 from bnt.studies._wording import percent
 from bnt.training._adjustments import names_of
@@ -94,9 +94,10 @@ def write_covariates(folder: str | Path, table: pd.DataFrame) -> None:
     """Keep the rows beside the study's tables; those of splits that it had before stay."""
     file = Path(folder) / FILE
     if file.is_file():
-        old = pd.read_csv(file)
         here = set(zip(table["variant"], table["split"])) if len(table) else set()
-        kept = [i for i, key in enumerate(zip(old["variant"], old["split"])) if key not in here]
+        with readable(file, "remove it; the runs beside it are kept"):
+            old = pd.read_csv(file)
+            kept = [i for i, key in enumerate(zip(old["variant"], old["split"])) if key not in here]
         table = pd.concat([old.iloc[kept], table], ignore_index=True)
     write_atomic(file, table.to_csv(index=False))
 
@@ -106,14 +107,15 @@ def read_covariates(folder: str | Path, splits: Sequence[str]) -> pd.DataFrame:
     file = Path(folder) / FILE
     if not file.is_file():
         return pd.DataFrame()
-    table = pd.read_csv(file)
-    table = table[table["split"].isin(list(splits))]
-    rows = []
-    for name, group in table.groupby("variant", sort=False):
-        row: dict[str, Any] = {"variant": name, "n_splits": len(group)}
-        for metric in group.columns.drop(["variant", "split", "n_test"]):
-            row |= {metric: group[metric].mean(), f"{metric}_sd": group[metric].std(), f"{metric}_n": len(group)}
-        rows.append(row)
+    with readable(file, "remove it, and repeat the bnt compare command"):
+        table = pd.read_csv(file)
+        table = table[table["split"].isin(list(splits))]
+        rows = []
+        for name, group in table.groupby("variant", sort=False):
+            row: dict[str, Any] = {"variant": name, "n_splits": len(group)}
+            for metric in group.columns.drop(["variant", "split", "n_test"]):
+                row |= {metric: group[metric].mean(), f"{metric}_sd": group[metric].std(), f"{metric}_n": len(group)}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 

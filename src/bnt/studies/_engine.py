@@ -290,5 +290,5 @@ def last_line(job: Job) -> dict[str, Any]:
     try:
         lines = file.read_text().splitlines()
         return json.loads(lines[-1]) if lines else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}

@@ -71,16 +71,13 @@ def merged(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
         From :meth:`bnt.studies._study.Study.description`.
     """
     new, old = json.loads(json.dumps(new)), read_old(folder)
-    try:
+    with readable(folder / "study.json", "remove it; the runs beside it are kept"):
         if old is not None:
             check_same(folder, old, new)
         new.pop("data_sha256_of_0_2", None)  # serves the comparison only
         if old is None:
             return new
         return new | _variants(folder, old, new) | _splits(folder, old, new) | _seeds(old, new) | _commands(old, new)
-    except (ValueError, KeyError, TypeError) as error:
-        file = folder / "study.json"
-        raise BadInput(f"{file} is damaged ({error!r}): remove it; the runs beside it are kept.") from error
 
 
 def _variants(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, write_atomic
+from bnt.cohort._files import held, readable, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models.classical._shared import DISK_GB
@@ -223,7 +223,8 @@ class Study:
         old = read_old(self.folder)
         if old is not None:
             self.check_data()
-            check_same(self.folder, old, self.description())
+            with readable(self.folder / "study.json", "remove it; the runs beside it are kept"):
+                check_same(self.folder, old, self.description())
         jobs = self.jobs()
         taken: dict[str, str] = {}
         for job in jobs:

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, write_atomic
+from bnt.cohort._files import held, readable, write_atomic
 from bnt.errors import BadInput
 from bnt.splits import Split
 from bnt.splits._splitters import inner_folds as folds_inside
@@ -348,11 +348,9 @@ class Tuning:
         file, new = self.folder / name, pd.DataFrame(rows)
         if not file.is_file():
             return new
-        try:
+        with readable(file, "remove it; the runs beside it are kept"):
             old = pd.read_csv(file)
             kept = old[~old["split"].isin([split.name for split in self.study.splits])]
-        except (ValueError, KeyError) as error:
-            raise BadInput(f"{file} is damaged ({error}): remove it; the runs beside it are kept.") from error
         return pd.concat([kept, new], ignore_index=True) if len(kept) else new
 
     def _write_chosen(self, chosen: dict[str, Trial]) -> None:
@@ -376,3 +374,18 @@ class Tuning:
                         row[f"test_{metric}_{kind}"] = found[metric].iloc[0]
             rows.append(row)
         write_atomic(self.folder / "chosen.csv", self._with_other_splits("chosen.csv", rows).to_csv(index=False))
+
+
+def read_search(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read the trials of a search and what it chose."""
+    advice = "repeat the bnt tune command, which writes it anew from the runs"
+    tables = []
+    for name, needed in (
+        ("trials.csv", ("split", "setting", "status", "reason")),
+        ("chosen.csv", ("split", "setting")),
+    ):
+        with readable(folder / name, advice):
+            table = pd.read_csv(folder / name)
+            table[["validation_score", *needed]], table["validation_score"].astype(float)
+        tables.append(table)
+    return tables[0], tables[1]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from bnt.cohort._files import sync_file, sync_folder, write_atomic
+from bnt.cohort._files import readable, sync_file, sync_folder, write_atomic
 from bnt.errors import BadInput
 from bnt.nn._network import AveragedWeights
 from bnt.training._recipe import Recipe
@@ -115,18 +117,33 @@ class TrainState:
                     torch.cuda.set_rng_state(generators[f"cuda{device}"], device)
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] | None = None) -> None:
+def _digest(tensors: dict[str, Tensor], facts: str) -> str:
+    """Return the sha256 of plain tensors with their names, types and shapes, and of the facts beside them."""
+    found = sha256(facts.encode())
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def save_tensors(
+    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] | None = None, *, digest: bool = False
+) -> None:
     """Write tensors, and plain data in the file's header, to ``path``: temporary name, fsync, rename.
 
-    Whatever goes wrong, the file that was there before is intact.
+    Whatever goes wrong, the file that was there before is intact. ``digest`` adds the sha256 of all of it: of a file
+    that has no entry in ``DONE``, as the run is not finished.
     """
     temporary = path.with_name(path.name + ".tmp")
     plain = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
+    header = {"facts": json.dumps(facts or {})}
+    if digest:
+        header["sha256"] = _digest(plain, header["facts"])
     try:
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb") as handle:  # its permissions are those of any new file here
             mode = os.fstat(handle.fileno()).st_mode & 0o777
-        safetensors.torch.save_file(plain, temporary, metadata={"facts": json.dumps(facts or {})})
+        safetensors.torch.save_file(plain, temporary, metadata=header)
         os.chmod(temporary, mode)  # safetensors makes files that only their owner can read
         sync_file(temporary)
         os.replace(temporary, path)
@@ -139,12 +156,24 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] |
         ) from error
 
 
+def load_kept(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Read what an interrupted run kept; None, and a warning, where it is damaged: that part is then trained again."""
+    try:
+        return load_tensors(path)
+    except BadInput as error:
+        warnings.warn(f"{str(error).removesuffix(': train again.')}: what it kept is trained again.", stacklevel=2)
+        return None
+
+
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            header = file.metadata() or {}
+            facts = json.loads(header.get("facts", "{}"))
+        if header.get("sha256", "") not in ("", _digest(tensors, header.get("facts", "{}"))):
+            raise ValueError("its sha256 is not the one that it was written with")
     except (OSError, SafetensorError, ValueError, RecursionError, RuntimeError, TypeError) as error:
         raise BadInput(f"{path} is not a safetensors file of ours ({error}): train again.") from error
     return tensors, facts
@@ -169,7 +198,7 @@ class Checkpoint:
     def save(self, state: Any) -> None:
         """Write the state (anything with ``tensors()`` and ``facts()``)."""
         facts = {"stage": self.stage, **state.facts()}
-        save_tensors(self.path, state.tensors(), facts)
+        save_tensors(self.path, state.tensors(), facts, digest=True)
         note = {k: facts[k] for k in ("stage", "epoch", "step", "chosen_epoch")}
         write_atomic(self.note, json.dumps(note, indent=2) + "\n")
 
@@ -177,10 +206,11 @@ class Checkpoint:
         """Put the saved state back, if there is one of this stage."""
         if not self.path.is_file():
             return False
-        tensors, facts = load_tensors(self.path)
-        if facts.pop("stage", None) != self.stage:
+        kept = load_kept(self.path)
+        if kept is None or kept[1].pop("stage", None) != self.stage:
             return False
-        state.restore(tensors, facts)
+        with readable(self.path, "remove it, and what it kept is trained again"):
+            state.restore(*kept)
         return True
 
     def remove(self) -> None:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from bnt.cohort import Cohort
+from bnt.cohort._files import readable
 from bnt.cohort._inspect import people_of
 from bnt.models import create_model
 from bnt.training._batches import Batches, CentredInputs, Whole, prepare, window_of
-from bnt.training._checkpoint import Checkpoint, load_tensors, save_tensors
+from bnt.training._checkpoint import Checkpoint, load_kept, save_tensors
 from bnt.training._config import RunConfig
 from bnt.training._loop import fit
 from bnt.training._recipe import Recipe
@@ -106,12 +107,15 @@ class MemberTraining:
         """Return a finished stage of an interrupted run."""
         if self.folder is None or not (self.folder / f"{name}.safetensors").is_file():
             return None
-        weights, facts = load_tensors(self.folder / f"{name}.safetensors")
-        return weights, facts["history"]
+        kept = load_kept(self.folder / f"{name}.safetensors")
+        if kept is None:
+            return None
+        with readable(self.folder / f"{name}.safetensors", "remove it, and what it kept is trained again"):
+            return kept[0], kept[1]["history"]
 
     def _keep(self, name: str, weights: State, lines: Lines) -> None:
         if self.folder is not None:
-            save_tensors(self.folder / f"{name}.safetensors", weights, {"history": lines})
+            save_tensors(self.folder / f"{name}.safetensors", weights, {"history": lines}, digest=True)
 
 
 def build(config: RunConfig) -> nn.Module:

@@ -222,7 +222,7 @@ def spent_before(folder: Path) -> tuple[float, float]:
         try:
             line = json.loads(text)
             spent = float(line.get("seconds", 0.0)), float(line.get("cpu_seconds", 0.0))
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ArithmeticError, ValueError, TypeError, AttributeError, RecursionError):
             continue  # the last line of a run that was killed while it wrote
         wall, cpu = wall + spent[0], cpu + spent[1]
     return wall, cpu

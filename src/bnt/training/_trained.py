@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -47,6 +48,9 @@ SEALED = (
 )
 
 
+_OLD_DONE = re.compile(r"[0-9a-f]{64}\s*")  # the sha256 of the configuration
+
+
 def seal(folder: Path) -> None:
     """Write ``DONE``, the last file of a run: the sha256 of every other, as ``sha256sum --check DONE`` reads it."""
     write_sums(folder / "DONE", SEALED)
@@ -57,7 +61,11 @@ def damage(folder: Path) -> tuple[str, str] | None:
 
     ``DONE`` of bnt 0.1 and 0.2 has no digest of files: there the weights are checked, whose digest is in the report.
     """
-    return wrong_sum(folder / "DONE", SEALED) if has_sums(folder / "DONE") else _old_damage(folder)
+    if has_sums(folder / "DONE"):
+        return wrong_sum(folder / "DONE", SEALED)
+    if not _OLD_DONE.fullmatch((folder / "DONE").read_text(encoding="utf-8", errors="replace")):
+        return "DONE", "it is not as it was written"
+    return _old_damage(folder)
 
 
 def _old_damage(folder: Path) -> tuple[str, str] | None:
@@ -106,8 +114,11 @@ def read_predictions(folder: Path) -> pd.DataFrame:
         table = pd.read_csv(file, dtype=words, keep_default_na=False, na_values=[""], encoding="utf-8")
         columns = [c for c in table.columns if c.startswith("p_") or c == "predicted"]
         wrong = {"participant_id", "part", "site", "label"} - set(table.columns) or not columns
-        if wrong or not np.isfinite(table[columns].to_numpy(dtype=np.float64)).all():
+        values = table[columns].to_numpy(dtype=np.float64)
+        if wrong or table.empty or not np.isfinite(values).all() or table["participant_id"].isna().any():
             raise ValueError("its columns or its numbers are not those of predictions")
+        if columns != ["predicted"] and (np.abs(values.sum(axis=1) - 1) > 1e-3).any() | (values < 0).any():
+            raise ValueError("its probabilities do not sum to 1")
     return table
 
 
@@ -255,7 +266,13 @@ class TrainedRun:
     def predict(self, cohort: Cohort) -> np.ndarray:
         """Return class probabilities (n, C), or targets (n, 1) in their own units."""
         self.check(cohort)
-        return self.learner.predict(cohort)
+        found = self.learner.predict(cohort)
+        if not np.isfinite(found).all():
+            who = cohort.ids[~np.isfinite(found).all(axis=1)][0]
+            raise BadInput(
+                f"The model of {self.folder} predicts no number for {who}: its weights or this connectome are damaged."
+            )
+        return found
 
     def table(self, cohort: Cohort) -> pd.DataFrame:
         """Return predictions as a table: participant, probability of each class and the likeliest, or the score."""
