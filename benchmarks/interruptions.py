@@ -44,6 +44,7 @@ TIMED = (
 )
 LOG = "said.txt"
 RELEASE = "raw"
+NOT_KILLED = {"info", "audit", "models", "theory", "bids-app"}  # they write nothing, or run another command
 
 
 def commands() -> dict[str, tuple[list[str], list[str]]]:
@@ -85,12 +86,13 @@ def commands() -> dict[str, tuple[list[str], list[str]]]:
         "explain": (["explain", "linear", "cohort", "--permutations", "99", "--out", "new"], again),
         "report": (["report", "linear", "--out", "new.html"], []),
         "report of a study": (["report", "study", "--out", "new.html", "--paper", "new"], again),
+        "export": (["export", "run", "new"], again),
         "bench": (
             ["bench", "connectivity", "--subjects", "8", "--rois", "20", "--repeats", "1", "--csv", "new.csv"],
             [],
         ),
     }
-    assert {words[0] for words, _ in made.values()} == set(COMMANDS) - {"info", "audit", "models", "theory"}
+    assert {words[0] for words, _ in made.values()} == set(COMMANDS) - NOT_KILLED
     return made
 
 
@@ -131,6 +133,7 @@ def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -
         return child
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in commands behind an &
         said = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
