@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.splits import audit_splits, named_splits
 from bnt.training import TrainedRun, describe, find_recipe, train_run
+from bnt.training._config import read_config
 from bnt.training._trained import SEALED, damage, load_result, seal
 
 TRAIN = ["--model", "bnt", "--option", "n_clusters=3", "--epochs", "2", "--threads", "1"]
@@ -309,3 +311,10 @@ def test_another_recipe_of_a_study_is_not_told_as_damage(copy):
     with pytest.raises(BadInput, match="with other options") as error:
         merged(copy / "study", found | {"data_sha256_of_0_2": ""})
     assert "damaged" not in str(error.value)
+
+
+def test_a_number_beyond_all_numbers_in_a_configuration_is_a_sentence(copy):
+    file = copy / "run" / "config.toml"
+    file.write_text(re.sub(r"(?m)^lr = .*$", "lr = " + "9" * 400, file.read_text()))
+    with pytest.raises(BadInput, match=r"config\.toml"):
+        read_config(copy / "run")

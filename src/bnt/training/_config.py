@@ -129,7 +129,7 @@ def read_config(folder: Path) -> RunConfig:
         raise BadInput(f"{folder} has no config.toml, so it is not a run: give the folder that bnt train made.")
     try:
         return config_of(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ArithmeticError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run's configuration of this version ({error}): train again.") from error
 
 
