@@ -127,7 +127,8 @@ def study() -> Any:
     """Read a study: its description, its runs, its tables."""
     from bnt.studies import run_table
     from bnt.studies._around import read_covariates
-    from bnt.studies._results import read_study, read_tables
+    from bnt.studies._results import read_study
+    from bnt.studies._summary import read_tables
 
     tables = read_tables(Path("study")) or []
     described = read_study("study")

@@ -144,7 +144,7 @@ def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -
             os.execv(sys.executable, [sys.executable, "-m", "bnt", *words])
         from bnt.studies import _engine
 
-        _engine._start_server = lambda _: multiprocessing.get_context("fork")
+        _engine.start_server = lambda *_: multiprocessing.get_context("fork")
         sys.argv = ["bnt", *words]
         code = 1
         try:
