@@ -19,7 +19,7 @@ from bnt.errors import BadInput
 from bnt.studies import paired_test
 
 PUBLISHED = Path(__file__).with_name("published.csv")
-LINEAR = ("svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "cpm", "kernel-ridge")
+LINEAR = ("svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "cpm", "krr", "best")
 OLDER = ("bnt-released", "bnt")
 HEAD = """# Models after 2022, on one protocol
 
