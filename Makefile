@@ -32,7 +32,7 @@ demo: $(STAMP)
 	@echo "Open demo/study/report.html in a browser."
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20 $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check --no-cache .  # a cached answer misses a module that moved to another folder
