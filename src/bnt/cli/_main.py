@@ -156,7 +156,11 @@ def _overview() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its code: 0 done, 1 failed, 2 bad input, memory or disk, 130 Ctrl-C, 143 SIGTERM."""
+    """Run a command and return its exit code.
+
+    0 for success, 1 for a failure, 2 for bad input or where memory or disk is full, 130 after Ctrl-C and 143 after
+    SIGTERM.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_overview())
