@@ -57,7 +57,7 @@ def test_a_killed_command_gives_the_same_when_it_is_repeated(place, name):
 
 
 def test_a_full_disk_ends_in_a_sentence(place):
-    table = interruptions.limits(place / "limits.csv", 1, seed=1, only="select", kinds=("disk",))
+    table = interruptions.limits(place / "limits.csv", 1, seed=1, only="select", kinds=("little disk",))
     assert bad(list(table.counts.values())) == []
     assert sum(count.tried for count in table.counts.values()) == 1
 

@@ -55,6 +55,18 @@ def test_a_signal_during_imports_is_one_sentence(copy, module, number):
     assert said[0].startswith("bnt")
 
 
+def test_a_signal_while_a_text_is_executed_keeps_its_code(tmp_path):
+    """As where a dataclass is made: `python -m` then ends itself by SIGINT, whatever the exit code is."""
+    (tmp_path / "ended.py").write_text(
+        "from bnt.cli import _main\n"
+        "text = 'import os\\nos.kill(os.getpid(), 15)\\nwhile True: pass'\n"
+        "_main.find_command = lambda name: exec(text)\n"
+        "_main.entry_point()\n"
+    )
+    code, said = run(["-m", "ended", "info", "x"], tmp_path)
+    assert (code, said) == (143, ["bnt info: ended by a signal; no partial file is left."])
+
+
 def test_an_interrupt_that_a_library_hides_is_still_one(monkeypatch, capsys):
     def hidden(_):
         try:

@@ -305,6 +305,9 @@ def entry_point() -> None:
         code = 2
     for number in numbers:
         signal.signal(number, signal.SIG_DFL)  # the command has ended: nothing is left to tidy up
+    # An interrupt that passed through exec() of a text (a dataclass being made) leaves a mark in Python, for which
+    # `python -m` ends by SIGINT whatever the code is, also where the interrupt was handled. Executing a text clears it.
+    exec("")
     sys.exit(code)
 
 
