@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -60,20 +61,50 @@ def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-# Folders whose fixtures train models or study them: their tests share one process, so that each is made once.
-TOGETHER = ("explain", "report")
+# Tests of one file share a process, so that what they share is made once; so do those of these folders.
+TOGETHER = ("explain", "faults", "report", "studies")
+LONG = ("sources/test_abide.py", "studies", "report", "faults", "explain", "test_api.py", "paper")  # started first
+APART = ("models/test_contract.py", "estimators/test_scikit_learn_tools.py", "nn", "cohort")  # last: they fill gaps
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def place_of(nodeid: str) -> str:
+    """Return the file of a test, below tests/."""
+    return nodeid.partition("::")[0].removeprefix("tests/")
+
+
+def unit_of(nodeid: str) -> str:
+    """Return what a test shares a process with: its folder, its file or nothing."""
+    place = place_of(nodeid)
+    folder = place.partition("/")[0]
+    if place.startswith(APART):
+        return nodeid
+    return folder if folder in TOGETHER else place
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share something expensive in one process, and start those groups first."""
-    for item in items:
-        folder = item.path.parent.name
-        if item.get_closest_marker("abide"):
-            item.add_marker(pytest.mark.xdist_group("abide"))
-        elif folder in TOGETHER and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(folder))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Start the longest units first and those that can be divided last, so that both processes end together."""
+
+    def turn(item: pytest.Item) -> tuple[bool, int]:
+        place = place_of(item.nodeid)
+        first = [number for number, start in enumerate(LONG) if place.startswith(start)]
+        return place.startswith(APART), first[0] if first else len(LONG)
+
+    items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share tests out by :func:`unit_of`: pytest 9.2 no longer reads the attribute where xdist keeps its groups."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
+    return ByUnit(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

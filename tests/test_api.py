@@ -16,8 +16,6 @@ import pytest
 
 import bnt
 
-pytestmark = pytest.mark.xdist_group("api")  # the folders of the examples are made once
-
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 HEAVY = {"torch", "pandas", "nilearn", "sklearn", "scipy", "matplotlib"}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL

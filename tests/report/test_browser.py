@@ -15,8 +15,6 @@ import pandas as pd
 import pytest
 from chromium import Tab, browser, find_chromium
 
-pytestmark = pytest.mark.xdist_group("report")
-
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:

@@ -11,6 +11,7 @@ import pytest
 
 from bnt.cli._main import main
 from bnt.errors import BadInput
+from bnt.sources import import_cohort
 from bnt.sources._abide import fetch_abide, read_phenotype
 
 SITES = ["PITT", "PITT", "PITT", "NYU", "NYU", "OHSU"]
@@ -278,3 +279,27 @@ def test_the_shipped_roi_table_is_attached(abide, shared_abide: Path) -> None:
     source = pd.read_csv(shared_abide / "cc200_rois.tsv", sep="\t")
     assert abide.rois["network"].tolist() == source["network"].tolist()
     np.testing.assert_array_equal(abide.rois[["x", "y", "z"]], source[["x", "y", "z"]])
+
+
+@pytest.mark.abide
+def test_the_real_abide_files_come_in_with_their_duplicate_grouped(abide_dir, tmp_path):
+    root = abide_dir / "ABIDE_pcp"
+    source = tmp_path / "some"
+    source.mkdir()
+    files = sorted(root.rglob("*_rois_cc200.1D"))
+    assert len(files) == 1035  # docs/facts.md, Data
+    for file in [f for f in files if f.name.startswith("UM_1_00502")]:
+        (source / file.name).symlink_to(file)
+    people = next(root.glob("Phenotypic*.csv"))
+    cohort = import_cohort(source, tmp_path / "out", participants=people, id_column="FILE_ID")
+    assert cohort.n_rois == 200
+    assert set(cohort.sites) == {"UM_1"}
+    groups = dict(zip(cohort.ids, cohort.families))
+    assert groups["UM_1_0050286"] == groups["UM_1_0050279"] == "UM_1_0050279"
+    assert len(set(groups.values())) == len(cohort) - 1
+    x = np.loadtxt(source / "UM_1_0050279_rois_cc200.1D")
+    row = cohort.ids.tolist().index("UM_1_0050279")
+    kept = x.std(axis=0) > 0
+    np.testing.assert_allclose(
+        cohort.square([row])[0][np.ix_(kept, kept)], np.corrcoef(x[:, kept], rowvar=False), atol=1e-5
+    )

@@ -271,30 +271,6 @@ def test_the_command_has_the_defaults_of_the_function():
     assert {n: options[n] for n in shared} == {n: defaults[n] for n in shared}
 
 
-@pytest.mark.abide
-def test_the_real_abide_files_come_in_with_their_duplicate_grouped(abide_dir, tmp_path):
-    root = abide_dir / "ABIDE_pcp"
-    source = tmp_path / "some"
-    source.mkdir()
-    files = sorted(root.rglob("*_rois_cc200.1D"))
-    assert len(files) == 1035  # docs/facts.md, Data
-    for file in [f for f in files if f.name.startswith("UM_1_00502")]:
-        (source / file.name).symlink_to(file)
-    people = next(root.glob("Phenotypic*.csv"))
-    cohort = import_cohort(source, tmp_path / "out", participants=people, id_column="FILE_ID")
-    assert cohort.n_rois == 200
-    assert set(cohort.sites) == {"UM_1"}
-    groups = dict(zip(cohort.ids, cohort.families))
-    assert groups["UM_1_0050286"] == groups["UM_1_0050279"] == "UM_1_0050279"
-    assert len(set(groups.values())) == len(cohort) - 1
-    x = np.loadtxt(source / "UM_1_0050279_rois_cc200.1D")
-    row = cohort.ids.tolist().index("UM_1_0050279")
-    kept = x.std(axis=0) > 0
-    np.testing.assert_allclose(
-        cohort.square([row])[0][np.ix_(kept, kept)], np.corrcoef(x[:, kept], rowvar=False), atol=1e-5
-    )
-
-
 # -- series that lie on their side -----------------------------------------------------------------------------
 
 

@@ -55,7 +55,6 @@ def two_nodes():
     cluster.shutdown()
 
 
-@pytest.mark.xdist_group("ray")
 def test_a_lost_node_does_not_change_the_numbers(two_nodes, cohort, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "POLL_SECONDS", 0.05)
     (second,) = two_nodes.worker_nodes
