@@ -126,7 +126,7 @@ def command(*words: str) -> Callable[[], Any]:
 def study() -> Any:
     """Read a study: its description, its runs, its tables."""
     from bnt.studies import run_table
-    from bnt.studies._around import read_covariates
+    from bnt.studies._chance import read_covariates
     from bnt.studies._results import read_study
     from bnt.studies._summary import read_tables
 

@@ -10,8 +10,8 @@ import pytest
 
 import bnt
 from bnt.cli._main import main
-from bnt.cohort import _cache
-from bnt.cohort._cache import SeriesCache, cache_size
+from bnt.cohort import _beside
+from bnt.cohort._beside import SeriesCache, cache_size
 from bnt.errors import BadInput
 
 GB, V = 10**9, 14
@@ -113,7 +113,7 @@ def test_a_full_disk_leaves_nothing(folder, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_cache, "sync_file", full)
+    monkeypatch.setattr(_beside, "sync_file", full)
     assert kept(folder, Means()) is None
     assert not list(folder.parent.rglob("cache/*"))
 

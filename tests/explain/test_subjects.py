@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bnt.cohort import Cohort
-from bnt.predict._intervals import CalibrationSubjects, conformal_quantile, prediction_intervals, venn_abers
-from bnt.predict._outliers import UNAVAILABLE, TrainingProfile
+from bnt.predict._certainty import (
+    UNAVAILABLE,
+    CalibrationSubjects,
+    TrainingProfile,
+    conformal_quantile,
+    prediction_intervals,
+    venn_abers,
+)
 from bnt.predict._subjects import explained_target, subject_table, top_connections
 from bnt.training._task import Task
 from bnt.training._trained import TrainedRun, seal

@@ -292,7 +292,7 @@ def test_splits_that_cannot_be_read_are_a_sentence_in_the_audit(copy, content):
 
 
 def test_covariates_and_searches_that_are_no_tables_are_sentences(copy):
-    from bnt.studies._around import read_covariates
+    from bnt.studies._chance import read_covariates
     from bnt.studies._tuning import read_search
 
     (copy / "study" / "covariates.csv").write_text("variant\n1\n")

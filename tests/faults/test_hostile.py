@@ -74,7 +74,7 @@ def test_the_library_has_the_same_limit(tmp_path):
 
 
 def test_several_members_of_a_gzip_file_are_read_to_their_end(tmp_path):
-    from bnt.sources._text_tables import read_text
+    from bnt.sources._number_files import read_text
 
     file = tmp_path / "two.csv.gz"
     file.write_bytes(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n") + b"\0\0")

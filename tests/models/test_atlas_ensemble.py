@@ -9,7 +9,7 @@ import pytest
 import bnt
 from bnt.cli._main import main
 from bnt.cohort import Cohort
-from bnt.cohort._together import write_together
+from bnt.cohort._beside import write_together
 from bnt.errors import BadInput
 from bnt.models import create_model
 from bnt.models.classical._inputs import Inputs

@@ -10,7 +10,7 @@ import pytest
 
 from bnt.errors import BadInput
 from bnt.paper import _ablations as table2
-from bnt.paper._cluster_figures import draw_figure3a
+from bnt.paper._figures import draw_figure3a
 from bnt.paper._grid import GridResult
 from bnt.paper._plan import Plan
 

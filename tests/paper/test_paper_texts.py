@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 from bnt.cohort._triangle import UNASSIGNED, Networks
-from bnt.paper import _attention_figure as attention_figure
-from bnt.paper import _cluster_figures as cluster_figures
 from bnt.paper import _cost as cost
+from bnt.paper import _figures as attention_figure
+from bnt.paper import _figures as cluster_figures
 from bnt.paper import _grid as grid
 from bnt.paper import _table1 as table1
 from bnt.paper._output import circumstances, skipped, training
 from bnt.paper._plan import Plan
+from bnt.plotting._words import p_words
 from bnt.studies import _job as step_time
 from bnt.studies._study import Study
-from bnt.studies._wording import p_words
 from bnt.training._recipe import Recipe, find_recipe
 
 

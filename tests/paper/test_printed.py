@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bnt.cohort._triangle import Networks
-from bnt.paper import _printed as printed
-from bnt.paper._attention_figure import own_and_other
+from bnt.paper import _plan as printed
 from bnt.paper._cost import count_all, printed_count
+from bnt.paper._figures import own_and_other
 from bnt.paper._plan import PRESETS, Plan
 
 # docs/facts.md, Printed results: AUROC / accuracy / sensitivity / specificity, as one text a data set.

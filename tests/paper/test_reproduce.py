@@ -340,7 +340,7 @@ def test_the_stopping_rule_of_the_real_table_is_the_same_for_every_network(plan)
 def test_command_line_offers_every_part(cohort, tmp_path, capsys):
     from typing import get_args
 
-    from bnt.cli._paper_commands import What
+    from bnt.cli._model_commands import What
 
     assert set(get_args(What)) == {*PARTS, "all"}
     assert main(["reproduce", "parameters", str(cohort.path), "--out", str(tmp_path / "p")]) == 0

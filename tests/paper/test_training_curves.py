@@ -13,7 +13,7 @@ import pytest
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.paper import _training_curves as curves
+from bnt.paper import _curves as curves
 from bnt.paper._plan import Plan
 from bnt.studies._job import configure
 

@@ -149,7 +149,7 @@ def test_several_arrays_need_a_choice(tmp_path):
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u2", "i4", "u8"])
 def test_matlab_numbers_and_texts_are_those_scipy_reads(tmp_path, dtype, compressed):
-    from bnt.sources._arrays import read_variables
+    from bnt.sources._number_files import read_variables
 
     held = {
         "numbers": np.arange(24).reshape(2, 3, 4).astype(dtype),
@@ -201,7 +201,7 @@ def test_cifti_parcels_in_another_order_are_refused(tmp_path):
 def test_numbered_header_is_a_header_and_integers_are_data(tmp_path):
     (tmp_path / "a.csv").write_text("1,2,3\n" + "\n".join("0.5,1.5,-2.5" for _ in range(5)))
     (tmp_path / "b.csv").write_text("\n".join(f"{i},{i * i},{i + 3}" for i in range(6)))
-    from bnt.sources._text_tables import read_table
+    from bnt.sources._number_files import read_table
 
     assert read_table(tmp_path / "a.csv").columns == ("1", "2", "3")
     assert read_table(tmp_path / "b.csv").values.shape == (6, 3)

@@ -9,7 +9,7 @@ import bnt
 from bnt.cli._main import main
 from bnt.report._study_page import site_table
 from bnt.splits import named_splits
-from bnt.studies._around import adjusted_notes, covariate_sets, covariate_table
+from bnt.studies._chance import adjusted_notes, covariate_sets, covariate_table
 
 
 def people_with_motion(n=120):

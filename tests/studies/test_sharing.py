@@ -14,9 +14,10 @@ import bnt
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models.classical import _features, _shared
+from bnt.models.classical import _features
+from bnt.models.classical import _subject_matrices as _shared
 from bnt.models.classical._inputs import Inputs
-from bnt.models.classical._shared import Shared, sharing
+from bnt.models.classical._subject_matrices import Shared, sharing
 from bnt.studies._engine import _next_job, run_local
 from bnt.studies._job import Variant, as_if_alone, opened, run_job
 
@@ -37,9 +38,9 @@ TRAIN, TEST = np.arange(0, 40), np.arange(40, 60)
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    _shared.forget()
+    _shared.forget_shared()
     yield
-    _shared.forget()
+    _shared.forget_shared()
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from bnt.cli._options import Machine
 from bnt.cli._study_commands import Tune, how_long, parse_grid
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models, model_options
+from bnt.plotting._words import duration
 from bnt.splits import check_split, named_splits, read_splits
 from bnt.studies import _job as estimate
 from bnt.studies import _tuning as tuning_module
@@ -32,7 +33,6 @@ from bnt.studies._grids import (
 )
 from bnt.studies._job import REPEAT, Variant
 from bnt.studies._tuning import Tuning, inner_split, status_of, with_setting
-from bnt.studies._wording import duration
 from bnt.training._config import read_config
 from bnt.training._recipe import Recipe, find_recipe
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression
 
 import bnt
 from bnt.cohort import Cohort
-from bnt.cohort._together import write_together
+from bnt.cohort._beside import write_together
 from bnt.errors import BadInput
 from bnt.models.classical._inputs import Inputs
 from bnt.predict import subject_table

@@ -166,7 +166,7 @@ class Fetch:
 
     def _fetch_images(self) -> None:
         """Fetch a data set of images, and print what came out of it."""
-        from bnt.sources._datasets import fetch_images
+        from bnt.sources._images import fetch_images
 
         shared = ("dataset", "out", "data_dir", "atlas", "kind", "limit", "denoising", "jobs", "dtype", "overwrite")
         cohort = fetch_images(**{name: getattr(self, name) for name in shared})
@@ -277,7 +277,7 @@ class Info:
     def run(self) -> None:
         """Inspect a cohort and print the report."""
         from bnt.cohort import load_cohort
-        from bnt.cohort._cache import FOLDER, cache_size
+        from bnt.cohort._beside import FOLDER, cache_size
         from bnt.cohort._findings import layout
         from bnt.cohort._inspect import inspect_cohort
 

@@ -80,7 +80,7 @@ COMMANDS = {
         _REPEAT,
     ),
     "learning-curve": Command(
-        "_sample_size_command.LearningCurve",
+        "_training_commands.LearningCurve",
         "score against sample size, and the sample that a target needs",
         "bnt learning-curve cohort --model ridge --fractions 0.25 0.5 0.75 1 --splits 2 --aim 0.8 --out curve",
         _REPEAT,
@@ -92,7 +92,7 @@ COMMANDS = {
         _REPEAT,
     ),
     "reproduce": Command(
-        "_paper_commands.Reproduce",
+        "_model_commands.Reproduce",
         "make a table or figure of the paper, the printed numbers beside ours",
         "bnt reproduce parameters cohort --out parameters",
         _REPEAT,
@@ -133,7 +133,7 @@ COMMANDS = {
         "list models, or show the options of one",
         "bnt models vanilla",
     ),
-    "theory": Command("_paper_commands.Theory", "check the paper's theorems", "bnt theory"),
+    "theory": Command("_model_commands.Theory", "check the paper's theorems", "bnt theory"),
     "bench": Command(
         "_model_commands.Bench",
         "measure speed and memory here: data, connectivity, train, models, study",

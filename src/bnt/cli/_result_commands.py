@@ -59,9 +59,9 @@ class Predict:
         from bnt.cohort import load_cohort
         from bnt.cohort._files import write_atomic
         from bnt.errors import BadInput
-        from bnt.predict._outliers import UNAVAILABLE
+        from bnt.predict._certainty import UNAVAILABLE
         from bnt.predict._subjects import NOT_AVAILABLE, explained_target, subject_table
-        from bnt.training._hub import local_model
+        from bnt.training._exported import local_model
         from bnt.training._trained import TrainedRun
 
         if self.top < 1:
@@ -179,7 +179,7 @@ class Validate:
         from bnt.cohort import load_cohort
         from bnt.predict import validate_run
         from bnt.report import write_validation
-        from bnt.training._hub import local_model
+        from bnt.training._exported import local_model
         from bnt.training._trained import TrainedRun
 
         refuse_study(self.trained_run)
@@ -197,7 +197,7 @@ def validation_summary(found: Validation) -> str:
     """Return the result in a few lines: every estimate with its interval, then what it means."""
     from math import isfinite
 
-    from bnt.plotting._metrics import shown, shown_name, spoken
+    from bnt.plotting._words import shown, shown_name, spoken
 
     facts = found.facts
     about = [f"{facts['n_scans']} scans, averaged within a person"] if facts["n_scans"] > facts["n"] else []
@@ -265,7 +265,7 @@ class Explain:
         from bnt.explain._writing import Explanation, chosen_rows
         from bnt.report._explained import checks, findings
         from bnt.training import TrainedRun
-        from bnt.training._hub import local_model
+        from bnt.training._exported import local_model
 
         if self.sanity == 1 or self.sanity < 0:
             raise BadInput(f"sanity is {self.sanity}: stability compares at least 2 refits.", parameter="sanity")

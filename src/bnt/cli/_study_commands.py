@@ -73,11 +73,10 @@ class Compare:
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort
         from bnt.models import expand_models
+        from bnt.plotting._words import duration
         from bnt.studies import Study, run_table
-        from bnt.studies._around import covariate_sets, covariate_table, write_covariates
-        from bnt.studies._chance import refitted_names
+        from bnt.studies._chance import covariate_sets, covariate_table, refitted_names, write_covariates
         from bnt.studies._summary import write_tables
-        from bnt.studies._wording import duration
 
         cohort = load_cohort(self.cohort)
         target, training, machine = self.target, self.training, self.machine
@@ -294,9 +293,9 @@ def how_long(tuning: Tuning, options: Tune) -> str:
     """
     from bnt.errors import BadInput
     from bnt.models import find_entry
+    from bnt.plotting._words import duration
     from bnt.studies._engine import is_done
     from bnt.studies._job import BEYOND_STEPS, most_steps, step_seconds
-    from bnt.studies._wording import duration
 
     base = tuning.base
     if not find_entry(base.model).trains_in_epochs:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._beside import atlas_folder, read_people, write_together
 from bnt.cohort._files import readable
 from bnt.cohort._scans import Scans, Series
 from bnt.cohort._store import (
@@ -27,7 +28,6 @@ from bnt.cohort._store import (
     read_rows,
     read_scans,
 )
-from bnt.cohort._together import atlas_folder, read_people, write_together
 from bnt.cohort._triangle import flat_symmetric, n_edges, n_rois_of, square_tensor
 from bnt.cohort._triangle import square as square_of
 from bnt.errors import BadInput

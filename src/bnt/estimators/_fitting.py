@@ -16,7 +16,7 @@ from bnt.models import find_entry
 from bnt.splits._strata import allocate, classes_of, strata_of, units_of
 from bnt.training._config import RunConfig, check_device
 from bnt.training._learner import Learner, make_learner
-from bnt.training._members import EpochWatcher, Lines
+from bnt.training._loop import EpochWatcher, Lines
 from bnt.training._task import Task
 
 

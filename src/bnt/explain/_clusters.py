@@ -16,7 +16,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
-from bnt.explain._opening import FittedRun, outputs
+from bnt.explain._inside import FittedRun, outputs
 
 
 def member_assignments(run: FittedRun, cohort: Cohort, rows: np.ndarray) -> list[np.ndarray]:

@@ -25,7 +25,7 @@ from bnt._progress import track
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks, endpoints, square_tensor
 from bnt.errors import BadInput
-from bnt.explain._opening import PATTERNS_INSTEAD, FittedRun, is_network, margin_of, margins
+from bnt.explain._inside import PATTERNS_INSTEAD, FittedRun, is_network, margin_of, margins
 from bnt.explain._patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients
 
 GRADIENT_METHODS = ("integrated-gradients", "gradient")

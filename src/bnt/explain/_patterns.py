@@ -18,7 +18,7 @@ import numpy as np
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.explain._opening import (
+from bnt.explain._inside import (
     PATTERNS_INSTEAD,
     FittedRun,
     decision_of,

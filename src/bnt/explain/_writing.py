@@ -13,7 +13,6 @@ import pandas as pd
 from bnt.cohort import Cohort, square
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
-from bnt.explain._attention import attention_by_network, mean_attention, network_enrichment
 from bnt.explain._clusters import (
     agreement,
     class_means,
@@ -25,15 +24,23 @@ from bnt.explain._clusters import (
     score_row,
 )
 from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
+from bnt.explain._inside import (
+    attention_by_network,
+    is_network,
+    keeps_no_subjects,
+    mean_attention,
+    network_enrichment,
+    part_rows,
+    training_part,
+    true_labels,
+)
 from bnt.explain._maps import painted, roi_values, strongest_rois, write_brain_maps
-from bnt.explain._opening import is_network, keeps_no_subjects, part_rows, training_part, true_labels
 from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
 from bnt.models._registry import short_name
 from bnt.plotting import _brain as figures
-from bnt.plotting._brain import coordinates, glass_brain
+from bnt.plotting._brain import coordinates, glass_brain, surface_map
 from bnt.plotting._style import save_figure
-from bnt.plotting._surface import surface_map
 from bnt.sources._atlas import Atlas
 from bnt.training._trained import TrainedRun
 

@@ -18,8 +18,7 @@ import pandas as pd
 
 from bnt.paper._grid import GridResult, run_grid
 from bnt.paper._output import beside, beside_figure, circumstances, rows, same_limits, skipped
-from bnt.paper._plan import Plan
-from bnt.paper._printed import BACKBONES, FEATURES, NOTHING, TABLE2, Value, show
+from bnt.paper._plan import BACKBONES, FEATURES, NOTHING, TABLE2, Plan, Value, show
 from bnt.plotting._style import canvas, styled
 from bnt.studies._job import Variant
 

@@ -15,10 +15,10 @@ from bnt.cohort._files import write_atomic
 from bnt.connectivity import KINDS
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.paper._printed import N_RUNS
+from bnt.paper._plan import N_RUNS
 from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, save_figure, styled
+from bnt.plotting._words import duration
 from bnt.studies._job import Variant, epochs_in_words, most_epochs
-from bnt.studies._wording import duration
 from bnt.training._recipe import Recipe
 
 if TYPE_CHECKING:

@@ -12,15 +12,13 @@ import pandas as pd
 
 from bnt.errors import BadInput
 from bnt.paper._ablations import features, table2
-from bnt.paper._attention_figure import figure3b
-from bnt.paper._cluster_figures import difference, figure3a, figure4
 from bnt.paper._cost import complexity, parameters, runtime
-from bnt.paper._learning_curve import learning_curve
+from bnt.paper._curves import curves, learning_curve
+from bnt.paper._figures import difference, figure3a, figure3b, figure4
 from bnt.paper._output import check_output, open_output, write_facts, write_outputs
 from bnt.paper._plan import Plan
 from bnt.paper._table1 import table1
 from bnt.paper._theory_report import theory
-from bnt.paper._training_curves import curves
 from bnt.training._config import data_digest
 from bnt.training._run import versions
 

@@ -13,7 +13,7 @@ import pandas as pd
 from bnt.paper import _theorems as t
 from bnt.paper._output import GREY, open_output, rows, write_outputs
 from bnt.plotting._style import COLOURS, DASHES, canvas, styled
-from bnt.studies._wording import duration
+from bnt.plotting._words import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

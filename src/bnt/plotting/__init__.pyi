@@ -10,8 +10,7 @@ __all__ = [
     "surface_map",
 ]
 
-from ._brain import glass_brain
+from ._brain import glass_brain, surface_map
 from ._charts import forest_plot, learning_curves, paired_plot
 from ._predicted import calibration_curves, decision_curves, roc_curves
 from ._style import save_figure
-from ._surface import surface_map

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from bnt.plotting._metrics import heading, is_share, shown
 from bnt.plotting._style import COLOURS, COLUMN_INCHES, DASHES, REFERENCE_LINE, canvas, legend, look, styled, wrapped
+from bnt.plotting._words import heading, is_share, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

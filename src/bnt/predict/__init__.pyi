@@ -7,7 +7,6 @@ __all__ = [
     "venn_abers",
 ]
 
-from ._intervals import venn_abers
-from ._outliers import TrainingProfile
+from ._certainty import TrainingProfile, venn_abers
 from ._subjects import subject_table, top_connections
 from ._validation import Validation, validate_run

@@ -16,8 +16,8 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.predict import _transport as transport
-from bnt.predict._adapting import adapted
-from bnt.predict._outliers import TrainingProfile
+from bnt.predict._certainty import TrainingProfile
+from bnt.predict._subjects import adapted
 from bnt.predict._transport import Estimate
 from bnt.training._run import outputs_of, prediction_table
 from bnt.training._task import multiclass_metrics

@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import load_cohort
+from bnt.cohort._beside import root_of
 from bnt.cohort._files import read_json
 from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
-from bnt.cohort._together import root_of
 from bnt.errors import BadInput
-from bnt.plotting._metrics import spoken
+from bnt.plotting._words import spoken
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
-from bnt.studies._around import adjusted_notes
+from bnt.studies._chance import adjusted_notes
 from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table

@@ -12,11 +12,10 @@ from matplotlib.text import Text
 from bnt.cohort._files import new_folder, without_folders
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
-from bnt.plotting._metrics import heading, shown, shown_name
 from bnt.plotting._style import save_figure
+from bnt.plotting._words import counted, heading, p_value, shown, shown_name
 from bnt.report import _evidence as evidence
-from bnt.report._checklist import checklist
-from bnt.report._methods import CITED, as_latex, as_markdown, cited, latex, methods
+from bnt.report._methods import CITED, as_latex, as_markdown, checklist, cited, latex, methods
 from bnt.report._references import bibtex
 from bnt.report._render import Chart, shareable
 from bnt.report._study_page import mean_sd, planned_runs, stored_tables, study_leak, study_page
@@ -24,7 +23,6 @@ from bnt.splits import read_splits
 from bnt.studies._chance import chance_words
 from bnt.studies._results import SCORES, read_study, run_table, score_name
 from bnt.studies._summary import NOTHING, notes, primary_p
-from bnt.studies._wording import counted, p_value
 
 ONE_COLUMN, TWO_COLUMNS = 85 / 25.4, 180 / 25.4  # inches of a journal's columns
 STRETCH = 1.06  # a figure drawn for one column is a little wider than 85 mm

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
-from bnt.plotting._metrics import heading, is_share, shown, shown_name, spoken, spoken_interval
+from bnt.plotting._words import heading, is_share, percent, shown, shown_name, spoken, spoken_interval
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explained import Explanation, edge_matrix, read_explanation
@@ -19,7 +19,6 @@ from bnt.report._tested import of_subjects
 from bnt.splits import read_splits
 from bnt.splits._split import SplitName
 from bnt.studies._results import read_study, run_table, score_name
-from bnt.studies._wording import percent
 from bnt.training._config import RunConfig
 from bnt.training._trained import RunResult, load_result, of_people
 

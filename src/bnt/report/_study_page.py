@@ -11,12 +11,12 @@ import pandas as pd
 from bnt.cohort._files import readable
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
-from bnt.plotting._metrics import heading, is_share, shown, shown_name, spoken, spoken_interval
+from bnt.plotting._words import counted, heading, is_share, p_value, shown, shown_name, spoken, spoken_interval
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._render import Chart, shareable
 from bnt.report._tested import MOST_LINES, MOST_PANELS, chosen_models, of_subjects
-from bnt.studies._around import read_covariates
+from bnt.studies._chance import read_covariates
 from bnt.studies._results import (
     SCORES,
     comparison_table,
@@ -29,7 +29,6 @@ from bnt.studies._results import (
 )
 from bnt.studies._study import folder_name
 from bnt.studies._summary import chance_note, notes, primary_p, read_tables
-from bnt.studies._wording import counted, p_value
 from bnt.training._config import RunConfig, read_config
 
 Planned = list[tuple[str, str, str]]  # variant, split, run

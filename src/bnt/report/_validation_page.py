@@ -12,7 +12,7 @@ import pandas as pd
 from bnt.cohort._files import new_folder, write_atomic
 from bnt.plotting import _charts as charts
 from bnt.plotting import _predicted as curves
-from bnt.plotting._metrics import heading, shown, shown_name, spoken, spoken_interval
+from bnt.plotting._words import heading, shown, shown_name, spoken, spoken_interval
 from bnt.predict._validation import Validation
 from bnt.report._render import Chart, render
 

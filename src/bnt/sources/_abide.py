@@ -37,10 +37,10 @@ from bnt.cohort._files import refuse_existing
 from bnt.cohort._store import DTYPES
 from bnt.connectivity import kind_of
 from bnt.errors import BadInput
+from bnt.sources._images import ingest_atlases
 from bnt.sources._ingest import Rules
 from bnt.sources._readers import Found, read_series
 from bnt.sources._scan import Content, Scan
-from bnt.sources._several import ingest_atlases
 
 PHENOTYPE = "Phenotypic_V1_0b_preprocessed1.csv"
 LEVELS = {"diagnosis": {"0": "control", "1": "ASD"}}

@@ -20,9 +20,8 @@ import pandas as pd
 
 from bnt.cohort._store import file_sha256
 from bnt.errors import BadInput
-from bnt.sources._cifti_atlas import cifti_rois
 from bnt.sources._names import check_whole, one_line, parsing
-from bnt.sources._roi_tables import bare_stem, described, read_lut, table_beside, tidy
+from bnt.sources._roi_tables import bare_stem, cifti_rois, described, read_lut, table_beside, tidy
 
 if TYPE_CHECKING:
     from nibabel import Nifti1Image

@@ -12,18 +12,17 @@ import pandas as pd
 
 from bnt._progress import say, track
 from bnt.cohort import Cohort, CohortWriter, load_cohort
+from bnt.cohort._beside import CohortInMemory
 from bnt.cohort._files import refuse_existing
 from bnt.cohort._scans import scan_digest
 from bnt.cohort._store import DTYPES
-from bnt.cohort._together import CohortInMemory
 from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
 from bnt.sources._denoising import SIMPLE, Denoising
-from bnt.sources._joining import join_tables
+from bnt.sources._joining import Run, combine_runs, combined_columns, combined_quality, group_scans, join_tables
 from bnt.sources._names import MAX_EXPANDED, expanding
 from bnt.sources._quality import COLUMNS
 from bnt.sources._readers import Found, find_scans
-from bnt.sources._runs import Run, combine_runs, combined_columns, combined_quality, group_scans
 from bnt.sources._scan import (
     SYMMETRY_TOLERANCE,
     Content,
@@ -157,7 +156,7 @@ def import_cohort(
     >>> cohort.ids.tolist(), cohort.n_rois
     (['sub-00', 'sub-01', 'sub-02'], 10)
     """
-    from bnt.sources._several import ingest_atlases, same_people
+    from bnt.sources._images import ingest_atlases, same_people
 
     source, out = Path(source), Path(out)
     refuse_existing(out, overwrite, "cohort.json")

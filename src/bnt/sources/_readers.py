@@ -25,15 +25,14 @@ import pandas as pd
 
 from bnt.connectivity import kind_of
 from bnt.errors import BadInput
-from bnt.sources._arrays import Arrays, read_mat, read_npy, read_npz
 from bnt.sources._atlas import is_atlas
 from bnt.sources._authors import LEVELS, find_authors, is_object_array
 from bnt.sources._extract import Denoising, Extraction, is_bold
 from bnt.sources._names import Name, list_files, one_atlas, one_variant, parsing
+from bnt.sources._number_files import Arrays, check_names, read_mat, read_npy, read_npz, read_square, read_table
 from bnt.sources._people import read_frame
 from bnt.sources._roi_tables import xcpd_networks
 from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
-from bnt.sources._text_tables import check_names, read_square, read_table
 
 FORMATS = ("auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors")
 TEXT = ("1d", "tsv", "csv", "txt", "1d.gz", "tsv.gz", "csv.gz")
@@ -264,7 +263,7 @@ def find_scans(
         return Found(scans, found_kind, facts, atlas or "", partial(roi_table, rois, {}), LEVELS)
     kind = kind or "pearson"
     if format == "fmriprep":
-        from bnt.sources._several import find_fmriprep
+        from bnt.sources._images import find_fmriprep
 
         given: dict[str, Any] = {"rois": rois, "denoising": denoising, "data_dir": data_dir}
         return find_fmriprep(names, source, atlas=atlas, kind=kind, facts=facts, **given)

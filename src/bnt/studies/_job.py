@@ -21,7 +21,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput, in_one_line, lacks_memory
 from bnt.models import create_model
-from bnt.models.classical._shared import DISK_GB
+from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import Adjustments
@@ -144,7 +144,7 @@ def run_job(job: Job) -> dict[str, Any]:
     from threadpoolctl import threadpool_limits
 
     from bnt.cohort._files import held
-    from bnt.models.classical._shared import sharing
+    from bnt.models.classical._subject_matrices import sharing
     from bnt.studies._chance import run_draws
     from bnt.training._config import data_digest
     from bnt.training._run import train_run

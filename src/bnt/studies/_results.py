@@ -11,7 +11,6 @@ import pandas as pd
 
 from bnt.cohort._files import read_json, readable
 from bnt.errors import BadInput
-from bnt.studies._around import adjusted_columns
 from bnt.studies._statistics import (
     delong,
     holm,
@@ -54,6 +53,18 @@ def run_table(folder: str | Path) -> pd.DataFrame:
     folder, study = Path(folder), read_study(folder)
     with readable(folder, "repeat the bnt compare command"):
         return pd.DataFrame(_run_rows(folder, study))
+
+
+def adjusted_columns(report: dict[str, Any]) -> dict[str, Any]:
+    """Return what adjustments did in a run, as columns of the table of runs; none where there were none."""
+    found: dict[str, Any] = {"threshold": report["threshold"]} if "threshold" in report else {}
+    told = report.get("site_accuracy")
+    if told:
+        found |= {"site_accuracy_before": told["before"]["accuracy"], "site_accuracy_after": told["after"]["accuracy"]}
+        found |= {"site_chance": told["before"]["chance"], "n_told_sites": told["before"]["n_sites"]}
+    if report.get("never_predicted"):
+        found["never_predicted"] = ", ".join(report["never_predicted"])
+    return found
 
 
 def _run_rows(folder: Path, study: dict[str, Any]) -> Iterator[dict[str, Any]]:

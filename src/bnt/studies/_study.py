@@ -19,7 +19,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._files import held, readable, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.models.classical._shared import DISK_GB
+from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split, check_split
 from bnt.splits._guard import check_classes
 from bnt.splits._protocols import canonical

@@ -11,11 +11,9 @@ import pandas as pd
 
 from bnt.cohort._files import readable, write_atomic, write_sums, wrong_sum
 from bnt.errors import BadInput
-from bnt.plotting._metrics import shown_name
-from bnt.studies._around import adjusted_notes, read_covariates
-from bnt.studies._chance import chance_table, chance_words
+from bnt.plotting._words import p_value, p_words, shown_name
+from bnt.studies._chance import adjusted_notes, chance_table, chance_words, read_covariates
 from bnt.studies._results import comparison_table, read_study, run_table, score_name, summary_table
-from bnt.studies._wording import p_value, p_words
 
 TABLES = ("runs.csv", "summary.csv", "comparisons.csv", "summary.md")
 SUMS = "tables.sha256"

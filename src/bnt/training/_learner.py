@@ -41,8 +41,7 @@ from bnt.training._adjustments import balanced_weights, check_decisions
 from bnt.training._batches import RESIDENT_BYTES, Batches, window_of
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig
-from bnt.training._loop import logits_of
-from bnt.training._members import EpochWatcher, Lines, MemberTraining, State, build
+from bnt.training._loop import EpochWatcher, Lines, MemberTraining, State, build, logits_of
 
 ADJUSTMENT = "adjustment."  # before the names of what the adjustments learned
 

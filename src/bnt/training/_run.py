@@ -25,15 +25,15 @@ from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._own import remember
-from bnt.models.classical._shared import seconds_of_others
-from bnt.plotting._metrics import heading, shown
+from bnt.models.classical._subject_matrices import seconds_of_others
+from bnt.plotting._words import heading, shown
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import best_threshold, site_accuracy
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import Learner, make_learner
-from bnt.training._members import EpochWatcher
+from bnt.training._loop import EpochWatcher
 from bnt.training._task import Task
 from bnt.training._trained import RunResult, clear, damage, load_result, of_people, seal
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from bnt.errors import BadInput
 from bnt.training._config import RunConfig
-from bnt.training._members import EpochWatcher
+from bnt.training._loop import EpochWatcher
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 PACKAGES = {

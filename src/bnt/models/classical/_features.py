@@ -18,9 +18,8 @@ from bnt.cohort._triangle import endpoints, n_edges
 from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
 from bnt.models.classical._inputs import Confounds, Inputs
-from bnt.models.classical._shared import key_of, remembered
 from bnt.models.classical._solvers import combine, gram
-from bnt.models.classical._subject_matrices import from_correlations, from_series, pack, unpack
+from bnt.models.classical._subject_matrices import from_correlations, from_series, key_of, pack, remembered, unpack
 
 CORRELATIONS = ("pearson", "ledoit-wolf", "partial")
 FISHER_Z = ("shrunk-z", "fisher-z")
@@ -32,7 +31,7 @@ class FeatureMap(ABC):
     """From n subjects to (n, F) float32.
 
     What a map learns and gives is shared by the runs of a study that have the same people and settings
-    (:mod:`bnt.models.classical._shared`). Arrays that it gives must not be written to.
+    (:mod:`bnt.models.classical._subject_matrices`). Arrays that it gives must not be written to.
     """
 
     n_rois: int

@@ -16,7 +16,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._scans import Series
 from bnt.errors import BadInput
-from bnt.models.classical._shared import content_of
+from bnt.models.classical._subject_matrices import content_of
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Appendix A: validation and test AUROC by epoch, with and without stratification by site, for three models.
+"""Curves: AUROC by epoch with and without stratification (appendix A), and by the size of the training part.
 
 This is the only place where the test part is scored after every epoch: the figure is about it. Nothing is selected
 by these scores, and ordinary runs never see them. Each curve is trained in a process of its own, which resumes where it
@@ -23,24 +23,37 @@ from threadpoolctl import threadpool_limits
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
-from bnt.paper._output import GREY, about, changed_to_fit, listed, not_run, open_output, rows, training
-from bnt.paper._plan import Plan, prepare
-from bnt.plotting._style import COLOURS, styled
+from bnt.models import find_entry
+from bnt.paper._grid import GridResult, run_grid
+from bnt.paper._output import (
+    GREY,
+    about,
+    changed_to_fit,
+    circumstances,
+    lines,
+    listed,
+    not_run,
+    open_output,
+    rows,
+    skipped,
+    training,
+)
+from bnt.paper._plan import Plan, prepare, show
+from bnt.plotting._style import COLOURS, canvas, styled
+from bnt.plotting._words import duration, percent
 from bnt.splits import Split, named_splits
 from bnt.studies._engine import run_local
 from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, most_epochs, most_steps, step_seconds
+from bnt.studies._sample_size import curve_table, thinned_splits
 from bnt.studies._statistics import summarise
-from bnt.studies._wording import duration
 from bnt.training._batches import Batches, window_of
 from bnt.training._batches import prepare as prepare_model
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig, difference, read_config, write_toml
-from bnt.training._loop import fit, logits_of
-from bnt.training._members import build
+from bnt.training._loop import build, fit, logits_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
 
 MODELS = ("san", "vanilla", "bnt")  # the paper left Graphormer out of this figure
 NOTES = """
@@ -305,3 +318,88 @@ def lines_of(job: Job) -> Lines:
         return [json.loads(line) for line in file.read_text().splitlines()]
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{file} is damaged ({error}): remove it and repeat the command.") from error
+
+
+LEARNERS = ("bnt", "bnt-released", "vanilla", "svm")
+
+
+def plan_splits(plan: Plan) -> list[Split]:
+    """Return the plan's splits with each share of their training part."""
+    return thinned_splits(
+        plan.cohort, plan.label, plan.protocol, plan.fractions, n_splits=plan.n_splits, seed=plan.split_seed
+    )
+
+
+def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
+    """Return the plan without the shares that do not fill one batch of every network, and which these are, in words.
+
+    They are left out for linear models too, so that all curves have the same shares.
+    """
+    sizes = [v.recipe.batch_size for v in variants if find_entry(v.model).trains_in_epochs]
+    if not sizes:
+        return plan, ""
+    fewest: dict[float, int] = {}
+    for fraction in plan.fractions:
+        fewest[fraction] = min(len(split.train) for split in plan_splits(replace(plan, fractions=(fraction,))))
+    small = [f for f, n in fewest.items() if n < max(sizes)]
+    if len(small) == len(fewest):
+        raise BadInput(
+            f"The whole training part, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
+            "the recipe's batch_size.",
+            parameter="change",
+        )
+    if not small:
+        return plan, ""
+    said = ", ".join(f"{percent(f)} ({fewest[f]} subjects)" for f in small)
+    kept = tuple(f for f in plan.fractions if f not in small)
+    return replace(plan, fractions=kept), f"Left out: {said}, less than one batch of {max(sizes)}."
+
+
+def learning_curve(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Run every share of the training part and return table, Markdown and figure."""
+    variants = [plan.variant(m, m) for m in LEARNERS]
+    plan, left_out = fillable(plan, plan.asked(variants))
+    if left_out:
+        plan.say(left_out)
+    # A share of the training part is no repeat of another: nothing is averaged or tested over them.
+    result = run_grid(plan, variants, plan_splits(plan), comparable=False)
+    table = collect(plan, result)
+    return table, markdown(plan, result, table, left_out), draw(plan, table)
+
+
+def collect(plan: Plan, result: GridResult) -> pd.DataFrame:
+    """Return one row per model and share: mean and SD of AUROC over splits."""
+    table = curve_table(result.runs, plan.fractions, "auroc")
+    return table.assign(auroc=100 * table["auroc"], auroc_sd=100 * table["auroc_sd"])
+
+
+def markdown(plan: Plan, result: GridResult, table: pd.DataFrame, left_out: str = "") -> str:
+    """Return AUROC by share of the training part."""
+    models = table["model"].unique().tolist()
+    body = []
+    for fraction in plan.fractions:
+        part = table[table["fraction"] == fraction].set_index("model")
+        sizes = part["n_train"].dropna()
+        cells = [show((part.loc[m, "auroc"], part.loc[m, "auroc_sd"])) for m in models]
+        body.append([percent(fraction), f"{sizes.iloc[0]:.0f}" if len(sizes) else "–", *cells])
+    return (
+        "# Learning curve, AUROC (%)\n\n"
+        + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)
+        + circumstances(plan, result, printed=False)
+        + "\nThe paper prints no learning curve; the authors' release has the setting for it.\n"
+        + (f"{left_out}\n" if left_out else "")
+        + skipped(result)
+    )
+
+
+@styled
+def draw(plan: Plan, table: pd.DataFrame) -> Figure:
+    """Draw AUROC against the number of training subjects."""
+    figure, (axes,) = canvas(width=4.6, height=2.8)
+    groups: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for model, part in table.groupby("model", sort=False):
+        groups[str(model)] = (part["auroc"].to_numpy(), part["auroc_sd"].to_numpy())
+    lines(axes, [100 * f for f in plan.fractions], groups)
+    axes.set(xlabel="share of the training part (%)", ylabel="test AUROC (%)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure
