@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bnt
-from bnt.cohort import Cohort, load_cohort
+from bnt.cohort import Cohort, _scans, load_cohort
 from bnt.cohort._inspect import inspect_cohort
 from bnt.errors import BadInput
 from bnt.splits import check_split
@@ -157,6 +157,32 @@ def test_near_duplicates_are_those_that_every_pair_compared_gives(noise):
     found = Cohort(edges, pd.DataFrame({"participant_id": [str(i) for i in range(60)]})).scans
     first = {name: i for i, name in reversed(list(enumerate(found)))}
     assert [first[name] for name in found] == naive_scans(edges)
+
+
+def test_blocks_of_pairs_give_what_all_pairs_give(monkeypatch):
+    """People who are so alike that most pairs are candidates, chains of scans included, in many small blocks."""
+    monkeypatch.setattr(_scans, "_BLOCK", 16)
+    monkeypatch.setattr(_scans, "_NUMBERS", 5 * 190)
+    rng = np.random.default_rng(2)
+    edges = rng.normal(0.2, 0.25, 190) + rng.normal(0, 0.0036, (120, 190))
+    pairs = np.concatenate(list(_scans._close(_scans.sketches(edges))))
+    rms = np.sqrt(np.mean((edges[:, None] - edges) ** 2, axis=2))
+    same = rms <= 0.02 * np.minimum.outer(edges.std(axis=1), edges.std(axis=1))
+    n_same = (same.sum() - len(edges)) // 2
+    assert 0 < n_same < len(pairs)
+    assert {tuple(sorted(pair)) for pair in pairs.tolist()} >= {(i, k) for i, k in np.argwhere(same).tolist() if i < k}
+    reached = np.linalg.matrix_power(same.astype(float), 64) > 0
+    names = _scans.same_scans([str(i) for i in range(120)], _scans.sketches(edges), 190, lambda rows: edges[rows])
+    assert names == [str(row.argmax()) for row in reached]
+    assert 1 < len(set(names)) < 120
+
+
+def test_the_search_for_near_duplicates_never_holds_all_pairs(monkeypatch):
+    monkeypatch.setattr(_scans, "_BLOCK", 100)
+    sketched = np.random.default_rng(0).normal(0, 1e-3, (1000, _scans.N_PROJECTIONS))  # everyone is like everyone
+    blocks = [len(pairs) for pairs in _scans._close(sketched)]
+    assert sum(blocks) == 1000 * 999 // 2
+    assert max(blocks) <= _scans._BLOCK**2
 
 
 def overwrite(folder: Path, name: str, keep_time: bool) -> None:

@@ -5,7 +5,8 @@ switched off by editing it. What the store does not know is computed from the ar
 
 Two connectomes count as one scan where their edges differ by at most ``SAME_SCAN`` (2 %) of their own spread, root mean
 square: the same recording rounded to two decimals or with a little noise does, two recordings of one person differ by
-40 % and more. Pairs are found through random projections and a k-d tree, and each is checked on the whole vectors.
+40 % and more. Pairs are found through random projections, a block of people against another at a time, and each is
+checked on the whole vectors.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.spatial import cKDTree
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from bnt.errors import BadInput
 
 SAME_SCAN = 0.02  # of the spread of a connectome's edges
 FEWEST_EDGES = 10  # of fewer numbers, those of two people may be alike by chance
-_N_PROJECTIONS = 12
-# Twice the threshold, as both vectors are scaled by their own spread; sqrt(45) of 12 Gaussian coordinates misses 1e-5.
-_RADIUS = 2 * SAME_SCAN * 45**0.5
+N_PROJECTIONS = 32
+# Twice the threshold, as both vectors are scaled by their own spread; chi-square of 32 is above 105.2 once in 1e9.
+_RADIUS = 2 * SAME_SCAN * 105.2**0.5
 _AT_ONCE = 256
+_BLOCK = 2048  # people whose sketches are compared with those of as many others at once
+_NUMBERS = 1 << 23  # edges of each side that are compared at once
 
 
 class Series(Sequence[np.ndarray]):
@@ -136,7 +140,7 @@ def as_stored(participants: pd.DataFrame, scans: pd.DataFrame | None, file: Path
 
 @lru_cache(maxsize=4)
 def _projection(n_edges: int) -> np.ndarray:
-    drawn = np.random.default_rng(0).standard_normal((n_edges, _N_PROJECTIONS), dtype=np.float32)
+    drawn = np.random.default_rng(0).standard_normal((n_edges, N_PROJECTIONS), dtype=np.float32)
     return drawn / np.float32(n_edges**0.5)
 
 
@@ -169,19 +173,54 @@ def same_scans(
     """
     _, first = np.unique(np.asarray(digests, dtype=str), return_index=True)
     usable = np.sort(first)[np.isfinite(sketched[np.sort(first)]).all(axis=1)]
-    leader: dict[int, int] = {}
+    scan = np.arange(len(digests))
     if len(usable) > 1 and n_edges >= FEWEST_EDGES:
-        pairs = cKDTree(sketched[usable]).query_pairs(_RADIUS, output_type="ndarray")
-        for i, k in usable[pairs[np.lexsort(pairs.T[::-1])]].tolist():
-            one, other = sorted((leader.get(i, i), leader.get(k, k)))
-            if one == other:
-                continue
-            a, b = read(np.array([i, k])).astype(np.float64)
-            if np.sqrt(np.mean((a - b) ** 2)) <= SAME_SCAN * min(_spread(a), _spread(b)):
-                leader |= {member: one for member, old in leader.items() if old == other} | {i: one, k: one, other: one}
-    twins = [str(leader[i]) if i in leader else "" for i in range(len(digests))]
-    roots = joined(list(digests), twins)
+        for pairs in _close(sketched[usable]):
+            _join(scan, usable[pairs], n_edges, read)
+    roots = joined(list(digests), [str(i) for i in scan])
     return [digests[i] for i in roots]
+
+
+def _close(sketched: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the pairs of positions whose sketches are close, a block at a time: memory does not grow with their number.
+
+    People are sorted along the axis in which they differ most; each is compared with those that are near along it.
+    """
+    points = sketched - sketched.mean(axis=0)
+    points = points @ np.linalg.eigh(points.T @ points)[1][:, ::-1]
+    order = np.argsort(points[:, 0], kind="stable")
+    points = points[order].astype(np.float32)
+    along, squares = points[:, 0], np.einsum("nk,nk->n", points, points)
+    for start in range(0, len(points), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        end = int(np.searchsorted(along, along[rows][-1] + _RADIUS, side="right"))
+        for other in range(start, end, _BLOCK):
+            columns = slice(other, min(other + _BLOCK, end))
+            squared = squares[rows, None] + squares[columns] - 2 * (points[rows] @ points[columns].T)
+            i, k = np.nonzero(squared <= _RADIUS**2)
+            later = i + start < k + other
+            yield np.column_stack([order[i[later] + start], order[k[later] + other]])
+
+
+def _join(scan: np.ndarray, pairs: np.ndarray, n_edges: int, read: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Give both of each pair one number in ``scan``, the lower, if their edges say that they are one scan."""
+    step = max(1, _NUMBERS // n_edges)
+    while len(pairs := pairs[scan[pairs[:, 0]] != scan[pairs[:, 1]]]):
+        rows = np.unique(pairs[:, 0])[:step]
+        mine = np.isin(pairs[:, 0], rows)
+        columns = np.unique(pairs[mine, 1])[:step]
+        mine &= np.isin(pairs[:, 1], columns)
+        a, b = read(rows).astype(np.float64), read(columns).astype(np.float64)
+        squared = np.einsum("ne,ne->n", a, a)[:, None] + np.einsum("ne,ne->n", b, b) - 2 * (a @ b.T)
+        same = squared <= n_edges * (SAME_SCAN * np.minimum(_spread(a)[:, None], _spread(b))) ** 2
+        now, pairs = pairs[mine], pairs[~mine]
+        now = now[same[np.searchsorted(rows, now[:, 0]), np.searchsorted(columns, now[:, 1])]]
+        if len(now):
+            graph = coo_array((np.ones(len(now)), scan[now.T]), shape=(len(scan), len(scan)))
+            n_groups, group = connected_components(graph, directed=False)
+            lowest = np.full(n_groups, len(scan))
+            np.minimum.at(lowest, group, np.arange(len(scan)))
+            scan[:] = lowest[group[scan]]
 
 
 class Scans:
@@ -229,7 +268,7 @@ class Scans:
     def names(self) -> np.ndarray:
         """The scan that each connectome is of: one name for connectomes that are the same, or nearly so."""
         if self._names is None:
-            empty = np.empty((0, _N_PROJECTIONS))
+            empty = np.empty((0, N_PROJECTIONS))
             sketched = np.concatenate([empty, *(sketches(block) for block in self._blocks())])
             found = same_scans(self.digests.tolist(), sketched, self._n_edges, self._read)
             self._names = np.array(found, dtype=object)

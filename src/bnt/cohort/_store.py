@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort._files import new_folder, read_json, readable
-from bnt.cohort._scans import same_scans, scan_digest, sketches
+from bnt.cohort._scans import N_PROJECTIONS, same_scans, scan_digest, sketches
 from bnt.cohort._triangle import EDGE_ORDER, n_edges
 from bnt.errors import BadInput
 
@@ -191,7 +191,7 @@ class CohortWriter:
         self._overwrite = overwrite
         self._stack = ExitStack()
         self._digests: list[str] = []
-        self._sketches: list[np.ndarray] = [np.empty((0, sketches(np.zeros((1, n_edges(n_rois)))).shape[1]))]
+        self._sketches: list[np.ndarray] = [np.empty((0, N_PROJECTIONS))]
         self._series_digests: list[str] = []
         self._lengths: list[int] = []
         self._series: GrowingArray | None = None
