@@ -300,6 +300,26 @@ def test_a_row_longer_than_the_header_is_refused_by_its_line(tmp_path):
     assert read_participants(file).table["diagnosis"].tolist() == [1, 0]
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    file = tmp_path / "participants.tsv"
+    file.write_text("participant_id\tage\t age\tdiagnosis\nsub-00\tx\t31.5\t0\n")
+    with pytest.raises(BadInput, match="two columns named age"):
+        read_participants(file)
+    file.write_text("participant_id\tage\t\t\nsub-00\t31.5\t\t\n")  # columns without a name and content
+    assert read_participants(file).table["age"].tolist() == [31.5]
+
+
+def test_a_class_of_whole_numbers_does_not_cut_fractions_off(tmp_path):
+    file = tmp_path / "sub-00.mat"
+    savemat(file, {"series": series(0)})
+    data = bytearray(file.read_bytes())
+    assert data[144] == 6  # the class: double
+    data[144] = 14  # int64
+    file.write_bytes(data)
+    with pytest.raises(BadInput, match="whole numbers"):
+        read_plain(file)
+
+
 def test_sites_and_ids_are_text_whatever_the_header_looks_like(tmp_path):
     file = tmp_path / "participants.csv"
     file.write_text("participant_id ,Site\n001,1\n002,\n003,NA\n")

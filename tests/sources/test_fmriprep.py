@@ -298,3 +298,6 @@ def test_a_table_of_rois_whose_header_is_not_first_is_refused(tmp_path):
     file.write_text("index\tname\n1\tone\n2\t\n")
     with pytest.raises(BadInput, match="row 2"):
         read_lut(file)
+    file.write_text("\tlabe")  # a header with an empty name, cut off
+    with pytest.raises(BadInput, match=r"rois\.tsv"):
+        read_lut(file)

@@ -176,7 +176,7 @@ def test_a_scan_without_a_row_is_refused_or_dropped(tmp_path):
         ({"participant_id": ["sub-01", "01"]}, {}, "lists participant '01' twice"),
         ({"participant_id": ["sub-01", None]}, {}, "no participant_id in row 2"),
         ({"participant_id": ["x", "y"]}, {"drop_unlisted": True}, "is not in .* id_column"),
-        ({"participant_id": []}, {}, "lists nobody"),
+        ({"participant_id": []}, {}, "no rows"),
     ],
 )
 def test_a_bad_participants_table_is_refused(tmp_path, columns, options, message):

@@ -365,7 +365,11 @@ def _matrix(body: bytes, order: str, depth: int = 0) -> tuple[str, np.ndarray | 
         values = np.frombuffer(content, np.dtype(order + _STORED[stored]))
         if values.size != prod(shape):
             raise ValueError(f"{values.size} numbers for dimensions {shape}")
-        return text, values.reshape(shape, order="F").astype(_NUMERIC[kind])
+        with np.errstate(invalid="ignore"):
+            numbers = values.astype(_NUMERIC[kind])
+        if values.dtype.kind == "f" and numbers.dtype.kind != "f" and not np.array_equal(numbers, values):
+            raise ValueError(f"{text} is of a class of whole numbers, and its numbers are not")
+        return text, numbers.reshape(shape, order="F")
     return text, None
 
 

@@ -110,10 +110,13 @@ def _missing(words: pd.Series, plain: bool) -> list[str]:
     return [*NOTHING, *UNKNOWN, *(NO_NUMBER if numbers else ())]
 
 
-def _refuse_long_rows(file: Path, text: str, separator: str) -> None:
-    """Refuse a row with more fields than the header: its values would stand under other names."""
+def _refuse_wrong_names(file: Path, text: str, separator: str) -> None:
+    """Refuse two columns of one name, and a row longer than the header: values would stand under other names."""
     rows = csv.reader(StringIO(text), delimiter=separator)
-    header = next(rows, [])
+    header = [name.strip() for name in next(rows, [])]
+    twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
+    if twice is not None:
+        raise BadInput(f"{file} has two columns named {twice}: rename one of them.")
     for row in rows:
         if any(field.strip() for field in row[len(header) :]):
             what = {"\t": "tab", ",": "comma", ";": "semicolon"}[separator]
@@ -133,11 +136,11 @@ def read_words(file: Path) -> pd.DataFrame:
         separator = "\t" if file.suffix == ".tsv" or "\t" in head else ","
         if separator == "," and head.count(";") > head.count(","):
             separator = ";"
-        _refuse_long_rows(file, text, separator)
+        _refuse_wrong_names(file, text, separator)
         words = pd.read_csv(StringIO(text), sep=separator, dtype=str, keep_default_na=False, index_col=False).fillna("")
     words.columns = [str(c).strip() for c in words.columns]
     if words.empty:
-        raise BadInput(f"{file} lists nobody: give a table with one row per participant.")
+        raise BadInput(f"{file} has no rows below its header: give one per participant (or per ROI).")
     return words
 
 

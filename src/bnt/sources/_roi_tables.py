@@ -54,10 +54,11 @@ def read_lut(file: Path) -> pd.DataFrame:
 
     Returns ``roi`` (where it has numbers), ``label``, ``network`` and coordinates where it has them.
     """
-    lines = [one for line in read_text(file).splitlines() if (one := line.strip()) and not one.startswith("#")]
-    if not lines:
+    there = [line for line in read_text(file).splitlines() if line.strip() and not line.strip().startswith("#")]
+    if not there:
         raise BadInput(f"{file} is empty: give one row per ROI, or remove it.", "atlas")
-    first = re.split(r"[\t,;]|\s+", lines[0])
+    lines = [line.strip() for line in there]
+    first = re.split(r"[\t,;]|\s+", there[0].strip(" \r"))
     if re.fullmatch(r"\d+", first[0]) or (len(first) == 1 and first[0].lower() not in (*NUMBER_COLUMNS, *NAME_COLUMNS)):
         rows = [re.split(r"[\t,;]\s*|\s+", line) for line in lines]
         if all(len(row) > 1 and row[0].isdigit() for row in rows):
