@@ -222,7 +222,7 @@ def edges_of(x: np.ndarray) -> np.ndarray | None:
     """Return the triangle of correlations of (volumes, ROIs), or of a matrix, by numpy; 0 for ROIs without a signal."""
     if x.ndim != 2 or x.dtype.kind not in "biuf" or not np.isfinite(x[:, np.isfinite(x).all(axis=0)]).any():
         return None
-    square = x.shape[0] == x.shape[1] and np.allclose(x, x.T, equal_nan=True)
+    square = x.shape[0] == x.shape[1] and np.allclose(x, x.T, atol=1e-4, equal_nan=True)  # rounding is averaged
     with np.errstate(all="ignore"):
         matrix = x if square else np.corrcoef(x.astype(np.float64), rowvar=False)
         if not square:  # the rule of bnt.connectivity: a spread below 1e-10 of the subject's largest value is none

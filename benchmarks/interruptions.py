@@ -148,6 +148,8 @@ def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -
         from bnt.studies import _engine, _server
 
         _engine.start_server = _server.start_server = lambda *_: multiprocessing.get_context("fork")
+        # Workers of the real server do not inherit what the command does with SIGTERM, by which it ends them.
+        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
         sys.argv = ["bnt", *words]
         code = 1
         try:

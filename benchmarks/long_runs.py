@@ -1,13 +1,15 @@
-"""Permuted labels for every model, and many commands in one process: parts of ``reliability.py``."""
+"""Parts of ``reliability.py``: permuted labels for every model, near-duplicates among many, many commands in a row."""
 
 from __future__ import annotations
 
 import csv
 import gc
 import os
+import resource
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from fault_targets import COMPARE, NETWORK
 
 import bnt
 from bnt.cli._main import main
+from bnt.cohort._scans import same_scans, sketches
 
 # -- permuted labels -----------------------------------------------------------------------------------
 
@@ -64,12 +67,12 @@ def scores(cohort: bnt.Cohort, model: str, repetition: int) -> tuple[float, floa
     return test["auroc_within_site"], test["auroc"]
 
 
-def permuted_labels(file: Path, repetitions: int = 6) -> list[dict[str, Any]]:
+def permuted_labels(file: Path, repetitions: int = 12) -> list[dict[str, Any]]:
     """Train every model on labels permuted within sites: within sites nothing may be found.
 
     The AUROC over all sites is above 0.5 by right, since a site can be recognised and its share of patients learned; so
     the AUROC of pairs of one site is what must be 0.5. Few are trained on and many are tested, so that the mean has a
-    standard error of about 0.005, and 0.48 and 0.52 are four of them away.
+    standard error of about 0.0035, and 0.48 and 0.52 are five of them away.
     """
     columns = ("model", "repetitions", "n_tested", "auroc_within_site", "se", "auroc", "within_limits")
     rows = list(csv.DictReader(open(file, newline=""))) if file.is_file() else []  # noqa: SIM115
@@ -95,27 +98,68 @@ def write(file: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+# -- near-duplicates -----------------------------------------------------------------------------------
+
+
+def near_duplicates(
+    file: Path, n_rois: int = 100, cases: tuple[tuple[int, float], ...] = ((10_000, 0.3), (40_000, 0.3), (10_000, 0.01))
+) -> list[dict[str, Any]]:
+    """Look for scans that are nearly the same among many; two people are the same but for noise of 1e-6.
+
+    ``cases`` are the number of people and how far each is from the mean connectome (spread 0.3): at 0.01 everyone is so
+    like everyone that all pairs must be compared by their edges, which no real cohort is.
+    """
+    rows: list[dict[str, Any]] = []
+    n_edges = n_rois * (n_rois - 1) // 2
+    for n, apart in cases:
+        rng = np.random.default_rng(0)
+        edges = np.empty((n, n_edges), dtype=np.float32)
+        mean = rng.normal(0, 0.3, n_edges)
+        for start in range(0, n, 1000):
+            edges[start : start + 1000] = mean + rng.normal(0, apart, (len(edges[start : start + 1000]), n_edges))
+        edges[n // 2] = edges[3] + rng.normal(0, 1e-6, n_edges)
+        began, started = time.process_time(), time.perf_counter()
+        sketched = np.concatenate([sketches(edges[i : i + 256]) for i in range(0, n, 256)])
+        names = same_scans([str(i) for i in range(n)], sketched, n_edges, lambda rows, edges=edges: edges[rows])
+        taken = time.process_time() - began, time.perf_counter() - started
+        first, peak = names[n // 2] == "3", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        columns = ("subjects", "rois", "apart", "cpu_seconds", "seconds", "array_mb", "peak_mb", "scans", "found")
+        values = (
+            n,
+            n_rois,
+            apart,
+            *(f"{t:.1f}" for t in taken),
+            edges.nbytes >> 20,
+            round(peak),
+            len(set(names)),
+            first,
+        )
+        rows.append(dict(zip(columns, values)))
+        write(file, rows)
+    return rows
+
+
 # -- growth --------------------------------------------------------------------------------------------
 
 
-def measured(before: set[str]) -> dict[str, float]:
-    """Return what this process holds: memory, files, threads, and what is new in the folder of temporary files."""
+def measured() -> dict[str, float]:
+    """Return what this process holds: memory, files, threads, and what is in the folder of temporary files."""
     gc.collect()
     with open("/proc/self/statm") as statm:
         resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    mine = {f for f in set(os.listdir(tempfile.gettempdir())) - before if f.startswith(("bnt", "tmp", "torch", "pymp"))}
     return {
         "resident_mb": round(resident, 1),
         "open_files": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
-        "temporary_files": len(mine),
+        "temporary_files": len(os.listdir(tempfile.gettempdir())),
     }
 
 
 def growth(file: Path, cycles: int = 20, workers: bool = True) -> list[dict[str, Any]]:
     """Train, predict, report and, with ``workers``, compare again and again in one process; one command is refused."""
     rows: list[dict[str, Any]] = []
-    before = set(os.listdir(tempfile.gettempdir()))
+    Path("temporary").mkdir(exist_ok=True)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(Path("temporary").resolve())  # apart from what other programs leave
     for i in range(cycles):
         for folder in ("grown", "grown-linear", "grown-study"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -129,8 +173,10 @@ def growth(file: Path, cycles: int = 20, workers: bool = True) -> list[dict[str,
             ["train", "nowhere", "--model", "svm", "--out", "grown-not"],
         ):
             assert main(words) == (2 if "nowhere" in words else 0), words
-        rows.append({"cycle": i, **measured(before)})
+        rows.append({"cycle": i, **measured()})
         write(file, rows)
+    tempfile.tempdir = None
+    del os.environ["TMPDIR"]
     return rows
 
 

@@ -3,7 +3,8 @@
     python benchmarks/reliability.py results/reliability --mutants 20000 --kills 200
 
 Each part writes its own table as it goes, and the same command resumes where it was stopped: ``mutants.csv`` (one row
-per kind of file), ``kills.csv`` (one row per kill), ``limits.csv``, ``hostile.csv``, ``labels.csv`` and ``growth.csv``.
+per kind of file), ``kills.csv`` (one row per kill), ``limits.csv``, ``hostile.csv``, ``labels.csv``,
+``duplicates.csv`` and ``growth.csv``.
 ``tests/faults/test_campaign.py`` is the short version.
 """
 
@@ -29,7 +30,7 @@ from mutants import Count, Table, attempt, break_files  # noqa: E402
 
 from bnt.training._trained import seal  # noqa: E402
 
-PARTS = ("hostile", "mutants", "kills", "limits", "labels", "growth")
+PARTS = ("hostile", "mutants", "kills", "limits", "labels", "duplicates", "growth")
 
 
 def mutants(table: Table, count: int, seed: int = 0, only: str = "") -> None:
@@ -122,11 +123,13 @@ def campaign(out: Path, parts: list[str], n_mutants: int, n_kills: int, n_limits
                     interruptions.kills(out / "kills.csv", n_kills, seed)
                 if "limits" in parts:
                     interruptions.limits(out / "limits.csv", n_limits, seed)
-            if "labels" in parts or "growth" in parts:
+            if {"labels", "duplicates", "growth"} & set(parts):
                 import long_runs
 
                 if "labels" in parts:
                     long_runs.permuted_labels(out / "labels.csv")
+                if "duplicates" in parts:
+                    long_runs.near_duplicates(out / "duplicates.csv")
                 if "growth" in parts:
                     long_runs.growth(out / "growth.csv")
         finally:
