@@ -3,9 +3,10 @@
 python benchmarks/run_table.py COHORT --models dgm bnt-released --splits 5 --out results/abide/table1_stopping_runs.csv
 
 The stopping rule is fixed in advance and the same for every network: at most 40 epochs, and no more than 10 without a
-better smoothed validation AUROC (`--epochs`, `--patience`). All models run on split 0 first,
-then on split 1, and so on. A run whose row is in the table already is not made again, on this machine or another;
-folders of runs go to --work.
+better smoothed validation AUROC (`--epochs`, `--patience`). All models run on split 0 first, in one command, which
+loads the libraries once, then on split 1, and so on; with --one-by-one every model has a command of its own, and its
+row is kept as soon as it is done. A run whose row is in the table already is not made again, on this machine or
+another; folders of runs go to --work.
 """
 
 from __future__ import annotations
@@ -31,23 +32,27 @@ def main() -> None:
     parser.add_argument("--patience", type=int, default=10)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs"))
+    parser.add_argument("--one-by-one", action="store_true")
     options = parser.parse_args()
     for number in range(options.splits):
-        for model in options.models:
-            run_one(options, model, f"split{number}")
+        for models in [[model] for model in options.models] if options.one_by_one else [options.models]:
+            run_split(options, models, f"split{number}")
 
 
-def run_one(options: argparse.Namespace, model: str, split: str) -> None:
-    """Run one model on one split, unless its row is in the table, and add the row."""
+def run_split(options: argparse.Namespace, models: list[str], split: str) -> None:
+    """Run the models on one split whose rows the table lacks, and add the rows."""
     done = pd.read_csv(options.out) if options.out.is_file() else pd.DataFrame({"variant": [], "split": []})
-    if ((done["variant"] == model) & (done["split"] == f"site-stratified:0:{split}")).any():
+    have = set(done.loc[done["split"] == f"site-stratified:0:{split}", "variant"])
+    missing = [model for model in models if model not in have]
+    if not missing:
         return
-    study = options.work / f"{model.replace(':', '-')}--{split}"
-    words = ["compare", "COHORT", "--models", model, "--split-names", split, "--out", "STUDY", "--jobs", "1"]
+    study = options.work / (f"{missing[0].replace(':', '-')}--{split}" if len(models) == 1 else split)
+    words = ["compare", "COHORT", "--models", *missing, "--split-names", split, "--out", "STUDY", "--jobs", "1"]
     words += ["--change", f"epochs={options.epochs}", f"patience={options.patience}"]
     places = {"COHORT": str(options.cohort), "STUDY": str(study)}
     subprocess.run([sys.executable, "-m", "bnt", *(places.get(w, w) for w in words)], check=True)
-    new = run_table(study).assign(
+    rows = run_table(study)
+    new = rows[rows["variant"].isin(missing)].assign(
         command=" ".join(["bnt", *words]).replace("COHORT", "cohort").replace("STUDY", "study")
     )
     write_atomic(options.out, pd.concat([done, new], ignore_index=True).to_csv(index=False))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import bnt
 from bnt.cli._main import main
 from bnt.cli._parsing import parse_variant
+from bnt.cli._study_commands import of_groups_that_fit
 from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
+from bnt.models import expand_models
 from bnt.report._build import write_report
 
 
@@ -30,6 +34,20 @@ def test_commas_inside_brackets_and_quotes_do_not_end_an_option():
 def test_words_that_mean_nothing_are_refused(word):
     with pytest.raises(BadInput):
         parse_variant(word, "default", {})
+
+
+def test_models_of_a_group_are_fitted_to_the_cohort_and_typed_ones_are_not(capsys):
+    cohort = bnt.simulate_cohort(n_subjects=40, n_rois=10, n_sites=2, n_modules=3, seed=0)
+    typed = ("all", "bnt-released:ffn=64")
+    variants = [parse_variant(word, "default", {}) for word in expand_models(typed)]
+    found = {v.name: v for v in of_groups_that_fit(variants, typed, cohort, n_train=28)}
+    assert found["bnt-released"].options["n_clusters"] == 10  # its default, 100, does not fit
+    assert found["vanilla"].options["n_heads"] == 2  # 4 do not divide 10
+    assert found["bnt-released:ffn=64"].options == {"ffn": 64}
+    assert "com-braintf" not in found  # batches of 64
+    said = capsys.readouterr().err
+    assert "n_clusters=10" in said
+    assert re.search(r"Skipped: .*com-braintf.*: 28 training subjects", said)
 
 
 def compare(folder, out, *rest):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bnt.cohort import Cohort
+    from bnt.studies import Variant
     from bnt.studies._tuning import Tuning
 
 
@@ -88,8 +89,9 @@ class Compare:
             parse_variant(word, training.recipe, training.changes(), around)  # refuses words that mean nothing
         words = in_atlases(words, self.models, self.atlas, cohort)
         variants = [parse_variant(word, training.recipe, training.changes(), around) for word in words]
-        names = [v.name for v in variants]
         splits = make_splits(self.splitting, cohort, target.label)
+        variants = of_groups_that_fit(variants, self.models, cohort, min(len(split.train) for split in splits))
+        names = [v.name for v in variants]
         settings = study_settings(target, self.splitting, machine)
         study = Study(self.out, cohort, target.label, variants, splits, seeds=self.seeds, **settings)
         refitted = refitted_names(self.refit_permuted, variants)
@@ -152,6 +154,25 @@ def in_atlases(words: list[str], typed: tuple[str, ...], atlases: tuple[str, ...
         there = ", ".join(cohort.atlases)
         say(f"{cohort.path} has the atlases {there}: {cohort.atlas} is taken (--atlas all for all).")
     return out
+
+
+def of_groups_that_fit(variants: list[Variant], typed: tuple[str, ...], cohort: Cohort, n_train: int) -> list[Variant]:
+    """Return the variants without those of a group or pattern that the cohort does not allow; each change is said.
+
+    What was typed by name stays as it is: where it does not fit, the study refuses it.
+    """
+    from bnt._progress import say
+    from bnt.errors import BadInput
+    from bnt.studies._job import fit_variants, say_fitted
+
+    of_groups = [variant for variant in variants if not variant.atlas and variant.name not in typed]
+    kept, skipped, changed = fit_variants(cohort, of_groups, n_train)
+    say_fitted(skipped, changed, say)
+    fitting = {variant.name: variant for variant in kept}
+    found = [fitting.get(variant.name, variant) for variant in variants if variant.name not in skipped]
+    if not found:
+        raise BadInput(f"No model of {', '.join(typed)} can be trained on {cohort.path}.", "models")
+    return found
 
 
 def check_reference(options: Compare, names: list[str]) -> str:

@@ -22,10 +22,10 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import count_parameters, find_entry, list_models
 from bnt.paper._output import about, beside, beside_figure, changed_to_fit, listed, not_run, rows
-from bnt.paper._plan import NOTHING, PARAMETERS, RUNTIME, Plan, fitted, prepare, show
+from bnt.paper._plan import NOTHING, PARAMETERS, RUNTIME, Plan, prepare, show
 from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, styled
 from bnt.plotting._words import duration
-from bnt.studies._job import BEYOND_STEPS, Variant, step_seconds
+from bnt.studies._job import BEYOND_STEPS, Variant, fitted, step_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

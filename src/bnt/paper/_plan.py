@@ -6,18 +6,17 @@ They are kept as printed, misprints included; what is known to be wrong with the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.models import count_parameters, find_entry, model_options
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
-from bnt.studies._job import Variant
+from bnt.studies._job import Variant, fit_variants, say_fitted
 from bnt.studies._slurm import Slurm
-from bnt.training._config import check_device, options_for
+from bnt.training._config import check_device
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import task_for
 
@@ -309,58 +308,6 @@ class Plan:
             )
 
 
-def runnable(cohort: Cohort, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str]]:
-    """Return the variants that this cohort allows, and why it does not allow the others.
-
-    Networks are made without memory, so that this costs nothing: a model that needs series, more clusters than
-    ROIs, or a number of ROIs that the heads do not divide is found here and not after hours.
-    """
-    kept, reasons = [], {}
-    for variant in variants:
-        entry = find_entry(variant.model)
-        if entry.needs_series and cohort.timeseries is None:
-            reasons[variant.name] = f"{variant.model} reads time series, and the cohort has none"
-            continue
-        if entry.trains_in_epochs:
-            try:
-                options = options_for(cohort, variant.model, variant.options)
-                count_parameters(variant.model, cohort.n_rois, 2, **options)
-            except BadInput as error:
-                reasons[variant.name] = str(error).rstrip(".")
-                continue
-        kept.append(variant)
-    return kept, reasons
-
-
-def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
-    """Return a variant whose defaults fit the number of ROIs, and what was changed, in words; nothing where they do.
-
-    No more clusters than ROIs, and the largest number of heads, up to the default, that divides a node's width. What
-    was asked for by name stays, so that a study of clusters leaves out those that there cannot be.
-    """
-    entry = find_entry(variant.model)
-    if not entry.trains_in_epochs or (entry.needs_series and cohort.timeseries is None):
-        return variant, ""
-    defaults, changed = model_options(variant.model), {}
-    clusters = defaults.get("n_clusters")
-    if clusters and "n_clusters" not in variant.options and clusters > cohort.n_rois:
-        changed["n_clusters"] = cohort.n_rois
-    free = "n_heads" in defaults and "n_heads" not in variant.options
-    for heads in range(defaults["n_heads"], 0, -1) if free else ():
-        own = {"n_heads": heads} if heads != defaults["n_heads"] else {}
-        options = options_for(cohort, variant.model, {**variant.options, **changed, **own})
-        try:
-            count_parameters(variant.model, cohort.n_rois, 2, **options)
-        except BadInput:
-            continue  # with fewer heads it may fit; what fits with none is said by runnable
-        changed |= own
-        break
-    if not changed:
-        return variant, ""
-    words = ", ".join(f"{name}={value} in place of {defaults[name]}" for name, value in changed.items())
-    return replace(variant, options={**variant.options, **changed}), f"{words}, to fit {cohort.n_rois} ROIs"
-
-
 def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str], dict[str, str]]:
     """Return the variants to run, why others cannot be, and what was changed to fit the cohort; both are said.
 
@@ -369,13 +316,8 @@ def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dic
     BadInput
         Where none can be run.
     """
-    both = [fitted(plan.cohort, variant) for variant in plan.asked(variants)]
-    kept, missing = runnable(plan.cohort, [variant for variant, _ in both])
-    names = {variant.name for variant in kept}
-    changed = {variant.name: words for variant, words in both if words and variant.name in names}
-    for heading, reasons in (("Changed", changed), ("Skipped", missing)):
-        for reason in dict.fromkeys(reasons.values()):
-            plan.say(f"{heading}: {', '.join(name for name, why in reasons.items() if why == reason)}: {reason}.")
+    kept, missing, changed = fit_variants(plan.cohort, plan.asked(variants))
+    say_fitted(missing, changed, plan.say)
     if not kept:
         raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
     return kept, missing, changed

@@ -9,9 +9,9 @@ import random
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ import numpy as np
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput, in_one_line, lacks_memory
-from bnt.models import create_model
+from bnt.models import count_parameters, create_model, find_entry, model_options
 from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import Adjustments
-from bnt.training._config import RunConfig
+from bnt.training._config import RunConfig, options_for
 from bnt.training._recipe import Recipe
 
 REPEAT = "repeat the command to resume."  # ends the reason of an accident: the same job may well succeed
@@ -56,6 +56,75 @@ class Variant:
         """Undo :func:`dataclasses.asdict`; fields that an earlier version did not have get their defaults."""
         adjustments = Adjustments(**data.get("adjustments", {}))
         return cls(**{**data, "recipe": Recipe(**data["recipe"]), "adjustments": adjustments})
+
+
+def fit_variants(
+    cohort: Cohort, variants: Sequence[Variant], n_train: int | None = None
+) -> tuple[list[Variant], dict[str, str], dict[str, str]]:
+    """Return the variants to run, why others cannot be, and what was changed to fit the cohort, by name.
+
+    Networks are made without memory, so that this costs nothing: a model that needs series, or a number of ROIs that
+    no number of heads divides, is found here and not after hours. With ``n_train``, the size of the smallest training
+    part, so is a batch that it does not fill.
+    """
+    kept, reasons, changed = [], {}, {}
+    for asked in variants:
+        entry = find_entry(asked.model)
+        if entry.needs_series and cohort.timeseries is None:
+            reasons[asked.name] = f"{asked.model} reads time series, and the cohort has none"
+            continue
+        variant, words = fitted(cohort, asked)
+        if entry.trains_in_epochs:
+            batch = variant.recipe.batch_size
+            if n_train is not None and variant.recipe.drop_last and batch > n_train:
+                reasons[asked.name] = f"{n_train} training subjects do not fill one batch of {batch}"
+                continue
+            try:
+                options = options_for(cohort, variant.model, variant.options)
+                count_parameters(variant.model, cohort.n_rois, 2, **options)
+            except BadInput as error:
+                reasons[asked.name] = str(error).rstrip(".")
+                continue
+        if words:
+            changed[variant.name] = words
+        kept.append(variant)
+    return kept, reasons, changed
+
+
+def say_fitted(reasons: dict[str, str], changed: dict[str, str], tell: Callable[[str], Any]) -> None:
+    """Say which variants were changed to fit the cohort and which are skipped, each reason once."""
+    for heading, found in (("Changed", changed), ("Skipped", reasons)):
+        for reason in dict.fromkeys(found.values()):
+            tell(f"{heading}: {', '.join(name for name, why in found.items() if why == reason)}: {reason}.")
+
+
+def fitted(cohort: Cohort, variant: Variant) -> tuple[Variant, str]:
+    """Return a variant whose defaults fit the number of ROIs, and what was changed, in words; nothing where they do.
+
+    No more clusters than ROIs, and the largest number of heads, up to the default, that divides a node's width. What
+    was asked for by name stays, so that a study of clusters leaves out those that there cannot be.
+    """
+    entry = find_entry(variant.model)
+    if not entry.trains_in_epochs or (entry.needs_series and cohort.timeseries is None):
+        return variant, ""
+    defaults, changed = model_options(variant.model), {}
+    clusters = defaults.get("n_clusters")
+    if clusters and "n_clusters" not in variant.options and clusters > cohort.n_rois:
+        changed["n_clusters"] = cohort.n_rois
+    free = "n_heads" in defaults and "n_heads" not in variant.options
+    for heads in range(defaults["n_heads"], 0, -1) if free else ():
+        own = {"n_heads": heads} if heads != defaults["n_heads"] else {}
+        options = options_for(cohort, variant.model, {**variant.options, **changed, **own})
+        try:
+            count_parameters(variant.model, cohort.n_rois, 2, **options)
+        except BadInput:
+            continue  # with fewer heads it may fit; what fits with none is said by fit_variants
+        changed |= own
+        break
+    if not changed:
+        return variant, ""
+    words = ", ".join(f"{name}={value} in place of {defaults[name]}" for name, value in changed.items())
+    return replace(variant, options={**variant.options, **changed}), f"{words}, to fit {cohort.n_rois} ROIs"
 
 
 @dataclass(frozen=True)
@@ -262,7 +331,6 @@ def step_seconds(
     import torch
 
     from bnt.training._batches import Batches, window_of
-    from bnt.training._config import options_for
 
     def now() -> float:
         if device.startswith("cuda"):
