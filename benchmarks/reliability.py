@@ -78,6 +78,7 @@ def hostile(count: Count, places: int = 4) -> None:
             read("report", "theirs")
             read("explain", "theirs", "cohort", "--out", "explained")
             read("validate", "theirs", "cohort", "--out", "validated")
+            read("export", "theirs", "exported")
     for kind in ("npy", "npz", "mat", "csv", "nii.gz"):
         shutil.rmtree("scans-evil", ignore_errors=True)
         Path("scans-evil").mkdir()
@@ -93,7 +94,7 @@ def hostile(count: Count, places: int = 4) -> None:
         Path("theirs", name).write_bytes(pickle.dumps(Bomb()))
         seal(Path("theirs"))
         read("predict", "theirs", "cohort")
-    for left in ("theirs", "scans-evil", "imported", "explained", "validated"):
+    for left in ("theirs", "scans-evil", "imported", "explained", "validated", "exported"):
         shutil.rmtree(left, ignore_errors=True)
 
 

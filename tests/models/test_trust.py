@@ -89,10 +89,11 @@ def commands(run: Path, cohort: Path) -> dict[str, list[str]]:
             "--out",
             str(run.parents[2] / "explained"),
         ],
+        "export": ["export", str(run), str(run.parents[2] / "exported")],
     }
 
 
-@pytest.mark.parametrize("command", ["predict", "explain"])
+@pytest.mark.parametrize("command", ["predict", "explain", "export"])
 def test_a_file_of_the_folder_is_run_only_if_it_is_named(command, given, cohort, capsys):
     words = commands(given, cohort)[command]
     assert main(words) == 2
@@ -102,6 +103,19 @@ def test_a_file_of_the_folder_is_run_only_if_it_is_named(command, given, cohort,
     assert not ran(given)
     assert main([*words, "--model-file", str(given / "net.py")]) == 0
     assert ran(given)
+
+
+def test_an_option_names_no_file_either(given, cohort, tmp_path, capsys):
+    """The base of an ensemble is a model too: only one of the catalogue."""
+    run = tmp_path / "linear"
+    assert main(["train", str(cohort), "--model", "atlas-ensemble", "--option", "base=ridge", "--out", str(run)]) == 0
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace('base = "ridge"', f'base = "{given}/net.py:Net"'))
+    seal(run)
+    capsys.readouterr()
+    assert main(["predict", str(run), str(cohort)]) == 2
+    assert "choose a classical model" in capsys.readouterr().err
+    assert not ran(given)
 
 
 def test_other_ways_into_a_run_are_closed_too(given, cohort):

@@ -32,6 +32,8 @@ class Export:
     """The hub's name of a licence for the card, such as mit or cc-by-4.0; none is claimed without it."""
     onnx: bool = False
     """Also write model.onnx, which is compared with torch on invented people and must agree to 1e-5."""
+    model_file: Path | None = None
+    """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
     overwrite: bool = False
     """Replace an exported model that is there."""
 
@@ -46,7 +48,14 @@ class Export:
             repository(self.hub)  # refuses a word that is none, before anything is written
         elif self.public:
             raise BadInput("--public is for --hub only: name a repository, or leave it out.", "public")
-        out = export_run(self.trained_run, self.out, licence=self.license, onnx=self.onnx, overwrite=self.overwrite)
+        out = export_run(
+            self.trained_run,
+            self.out,
+            licence=self.license,
+            onnx=self.onnx,
+            overwrite=self.overwrite,
+            model_file=self.model_file,
+        )
         for file in sorted(out.iterdir()):
             print(f"{file} ({file.stat().st_size / 1e6:.2f} MB)")
         if not self.license:

@@ -45,9 +45,10 @@ class AtlasEnsemble(Decides):
         combine: str = "stack",
         confounds: str = "",
     ) -> None:
-        from bnt.models._registry import find_entry
+        from bnt.models._registry import find_entry, in_catalog
 
-        if find_entry(base).family != "classical" or base == "atlas-ensemble":
+        # Of the catalogue: a run that someone else made may name any file here, and to look at it is to run it.
+        if not in_catalog(base) or find_entry(base).family != "classical" or base == "atlas-ensemble":
             raise BadInput(
                 f"base is {base!r}: choose a classical model, such as svm, ridge or tangent-logistic.", "base"
             )

@@ -37,7 +37,13 @@ METRICS = {"auroc": "roc_auc", "accuracy": "accuracy", "mae": "mae", "mse": "mse
 
 
 def export_run(
-    run: str | Path, out: str | Path, *, licence: str = "", onnx: bool = False, overwrite: bool = False
+    run: str | Path,
+    out: str | Path,
+    *,
+    licence: str = "",
+    onnx: bool = False,
+    overwrite: bool = False,
+    model_file: str | Path | None = None,
 ) -> Path:
     """Write a finished run as a model to share; ``TrainedRun``, ``bnt predict`` and ``bnt validate`` open it.
 
@@ -57,6 +63,8 @@ def export_run(
         Also write ``model.onnx``, for programs without torch; refused where ONNX lacks an operator of the network.
     overwrite : bool
         Replace an exported model that is there.
+    model_file : path, optional
+        The file of a model of your own, if you have not trained with it here: it is run, to check what is written.
 
     Returns
     -------
@@ -75,10 +83,9 @@ def export_run(
     if (run / "estimator.json").is_file():
         raise BadInput(f"{run} is a saved estimator, which was never tested: export a run that bnt train made.")
     result = load_result(run)
+    trained = TrainedRun(run, model_file=model_file)  # refuses code that the user did not name
     tensors, facts = load_tensors(run / "weights.safetensors")
-    if not tensors:
-        raise BadInput(f"{run} keeps no weights: its scikit-learn estimator could be kept as a pickle only.")
-    refuse_small_sites(result, list(tensors))
+    refuse_small_sites(result, trained, list(tensors))
     config = shareable(result.config, short_name(result.config.model))
     report = {name: result.report[name] for name in KEPT if name in result.report}
     with new_folder(out, overwrite=overwrite, marker=CONFIG) as work:
@@ -96,18 +103,16 @@ def export_run(
         }
         text = json.dumps(data, indent=2, default=float) + "\n"
         write_atomic(work / CONFIG, without_folders(text, result.config.cohort))
-        write_atomic(work / CARD, card(config, result.report, licence, onnx))
-        opened = TrainedRun(work, model_file=_file_of(result.config))
+        in_epochs = find_entry(trained.config.model).trains_in_epochs
+        write_atomic(work / CARD, card(config, result.report, licence, onnx, in_epochs))
+        name = trained.config.model
+        opened = TrainedRun(work, model_file=name.rpartition(":")[0] if is_own(name) else None)
         if onnx:
             write_onnx(opened, work / "model.onnx", run)
     return out
 
 
-def _file_of(config: RunConfig) -> str | None:
-    return config.model.rpartition(":")[0] if is_own(config.model) else None
-
-
-def refuse_small_sites(result: RunResult, names: list[str]) -> None:
+def refuse_small_sites(result: RunResult, trained: TrainedRun, names: list[str]) -> None:
     """Refuse weights that hold the mean of a site of a few people: that of one person is their connectome."""
     if not any(name.rpartition(".")[2] in OF_SITES for name in names):
         return
@@ -119,7 +124,7 @@ def refuse_small_sites(result: RunResult, names: list[str]) -> None:
             f"The weights of {where} hold means of sites, and {config.cohort or 'the cohort'} is not there to count "
             "their people: put it back, or export a model without site means."
         ) from error
-    part = dict.fromkeys(TrainedRun(where).splits().parts["train"])
+    part = dict.fromkeys(trained.splits().parts["train"])
     people = people_of(cohort.participants)
     pairs = {(site, who) for name, site, who in zip(cohort.ids, cohort.sites, people) if str(name) in part}
     small = {str(site): n for site, n in Counter(site for site, _ in pairs).items() if n < FEWEST}
@@ -135,7 +140,7 @@ def refuse_small_sites(result: RunResult, names: list[str]) -> None:
 # -- the card ----------------------------------------------------------------------------------------
 
 
-def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool) -> str:
+def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool, in_epochs: bool) -> str:
     """Return the card of a model hub: metadata as YAML, then the model card of the run and how to use the model."""
     head = "\n".join(
         ["---", *(f"{name}: {json.dumps(value)}" for name, value in metadata(config, report, licence).items()), "---"]
@@ -169,7 +174,7 @@ def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool) ->
         "and `bnt validate` cannot tell people whom the model was trained on: validate on people who were not.",
         "",
     ]
-    return "\n".join([head, "", model_card(config, report).rstrip("\n"), "", *lines])
+    return "\n".join([head, "", model_card(config, report, in_epochs).rstrip("\n"), "", *lines])
 
 
 def _reads_series(config: RunConfig) -> bool:

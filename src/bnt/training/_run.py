@@ -34,6 +34,7 @@ from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import Learner, make_learner
 from bnt.training._loop import EpochWatcher
+from bnt.training._recipe import Recipe
 from bnt.training._task import Task
 from bnt.training._trained import RunResult, clear, damage, load_result, of_people, seal
 
@@ -319,10 +320,9 @@ def _row(name: str, metrics: dict[str, Any]) -> str:
     return f"| {heading(name)} | {shown(metrics[name], name, nothing='–')} | {span} |"
 
 
-def _in_words(config: RunConfig) -> str:
+def _in_words(recipe: Recipe, in_epochs: bool) -> str:
     """Return what the recipe did to this model; all its fields are in ``config.toml``."""
-    recipe = config.recipe
-    if not find_entry(config.model).trains_in_epochs:
+    if not in_epochs:
         return "the model fits itself; only whether validation joins training is the recipe's"
     chosen = {
         "best": "the best epoch on validation",
@@ -349,8 +349,12 @@ def site_caution(cohort: Cohort, label: str, task: Task) -> str:
     return site_confound(counts, [f"{label} = {name}" for name in task.classes])
 
 
-def model_card(config: RunConfig, report: dict[str, Any]) -> str:
-    """Return the model card as Markdown: what the model is, was tested on, and is not. No subject, no folder."""
+def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None = None) -> str:
+    """Return the model card as Markdown: what the model is, was tested on, and is not. No subject, no folder.
+
+    ``in_epochs`` says whether the model trains in epochs, where its name alone does not lead to its file.
+    """
+    epochs = find_entry(config.model).trains_in_epochs if in_epochs is None else in_epochs
     test, n = report["test"], report["n"]
     listed = SHOWN_SCORE if config.task.kind == "regression" else SHOWN
     positive = report["positive_class"]
@@ -378,7 +382,7 @@ def model_card(config: RunConfig, report: dict[str, Any]) -> str:
             "## How it was made",
             "",
             f"- Model `{config.model}` ({options}), {report['n_parameters']:,} parameters{members}.",
-            f"- Recipe `{config.recipe_name}`: {_in_words(config)}.{refit}",
+            f"- Recipe `{config.recipe_name}`: {_in_words(config.recipe, epochs)}.{refit}",
             *[f"- Adjusted: {what}." for what in config.adjustments.described()],
             *[f"- {sentence}" for sentence in report.get("new_sites", [])],
             *([f"- The positive class is predicted above {report['threshold']:.3g}."] if "threshold" in report else []),
