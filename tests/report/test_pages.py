@@ -54,6 +54,7 @@ def test_tables_and_figures_are_numbered_apart_and_sections_listed(pages: dict[s
     assert re.findall(r'<li><a href="#([^"]+)">', text) == re.findall(r'<h2 id="([^"]+)">', text)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_names_from_files_are_text_not_html(study: Path, tmp_path: Path):
     copy = Path(shutil.copytree(next(study.glob("runs/logistic*split1*")), tmp_path / "run"))
     config = (copy / "config.toml").read_text()
@@ -85,6 +86,7 @@ def test_the_study_page_says_who_was_in_it_and_what_to_doubt(pages: dict[str, Pa
     assert counts.loc["all sites", ["0 control", "1 ASD", "total"]].tolist() == [45, 45, 90]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_leaves_the_study_as_it_was(study: Path, tmp_path: Path):
     def contents() -> dict[str, bytes]:
         return {f.name: f.read_bytes() for f in study.iterdir() if f.is_file() and f.name != "report.html"}
@@ -153,6 +155,7 @@ def test_only_an_epoch_that_was_chosen_can_have_fitted_the_validation_part(
     assert sum("overfitted the validation part" in caveat for caveat in run_page(run)["caveats"]) == said
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_places_in_the_brain_has_no_brain(study: Path, tmp_path: Path):
     run = next(study.glob("runs/logistic*split1*"))
     text = write_report(run, tmp_path / "page.html").read_text()
@@ -204,6 +207,7 @@ def test_the_table_of_splits_in_the_page_is_a_protocol(study: Path, cohort_folde
     assert [found.parts for found in read_splits(file, cohort)] == [split.parts for split in wanted]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_from_a_table_is_repeated_with_the_table_in_its_page(
     cohort_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -239,6 +243,7 @@ def test_a_leak_on_disk_is_called_a_leak(study: Path, cohort_folder: Path, tmp_p
     assert run_page(run)["caveats"][0].startswith("LEAK")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_unfinished_study_is_refused_without_watch_and_refreshes_with_it(study: Path, tmp_path: Path):
     copy = tmp_path / "study"
     shutil.copytree(study, copy)
@@ -254,6 +259,7 @@ def test_an_unfinished_study_is_refused_without_watch_and_refreshes_with_it(stud
     assert "Unfinished runs" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_watch_ends_with_the_study_and_leaves_a_page_that_stays(study: Path, tmp_path: Path):
     copy = tmp_path / "study"
     shutil.copytree(study, copy)
@@ -272,6 +278,7 @@ def test_watch_ends_with_the_study_and_leaves_a_page_that_stays(study: Path, tmp
     assert not list(copy.glob("*.tmp"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_watch_ends_when_the_command_ended_with_failures(study: Path, tmp_path: Path):
     copy = tmp_path / "study"
     shutil.copytree(study, copy)

@@ -82,6 +82,7 @@ def test_the_checklist_names_files_that_are_there(paper: Path):
     assert all((paper / name).is_file() for name in named)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_the_cohort_there_are_no_demographics(study: Path, tmp_path: Path):
     copy = tmp_path / "study"
     shutil.copytree(study, copy)

@@ -38,26 +38,28 @@ def copy(study: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(study, tmp_path / "study"))
 
 
-def test_the_page_of_a_study_names_no_subject_and_no_folder(copy, names, cohort_folder):
-    text = everything(write_report(copy))
+def test_the_page_of_a_study_names_no_subject_and_no_folder(pages, study, names, cohort_folder):
+    text = everything(pages["study"])
     assert leaked(text, names, cohort_folder) == []
-    assert str(copy.parent) not in text
+    assert str(study.parent) not in text
     assert f"bnt compare {cohort_folder.name}" in text
 
 
-def test_the_page_of_a_run_and_its_card_name_no_subject_and_no_folder(explained_run, names, cohort_folder, tmp_path):
-    text = everything(write_report(explained_run, tmp_path / "page.html"))
+def test_the_page_of_a_run_and_its_card_name_no_subject_and_no_folder(pages, explained_run, names, cohort_folder):
+    text = everything(pages["run"])
     assert leaked(text, names, cohort_folder) == []
     assert leaked((explained_run / "model_card.md").read_text(), names, cohort_folder) == []
     assert f"bnt train {cohort_folder.name}" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_with_ids_has_the_part_of_each_subject_and_the_cohorts_folder(copy, names, cohort_folder, capsys):
     assert main(["report", str(copy), "--with-ids"]) == 0
     text = everything(copy / "report.html")
     assert {*names, str(cohort_folder)} <= set(leaked(text, names, cohort_folder))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_leak_and_a_failure_are_told_without_names(copy, names, cohort_folder, tmp_path):
     changed = Path(shutil.copytree(cohort_folder, tmp_path / "cohort"))
     people = pd.read_csv(changed / "participants.tsv", sep="\t", dtype=str).assign(family="all")
