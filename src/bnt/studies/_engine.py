@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import multiprocessing
@@ -83,6 +84,7 @@ def _serve(driver: Connection, work: Callable[[Job], Any]) -> None:
     """Carry jobs out, one after the other, and answer why each failed, until the driver closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # the collection after each job need not look through what the server imported
     while True:
         try:
             job = Job.from_json(driver.recv_bytes().decode())
