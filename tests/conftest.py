@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import shutil
 import sys
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 from bnt.cohort._files import held
+from bnt.studies import _server
 
 # No test depends on a clock, or on which examples are drawn today.
 settings.register_profile("bnt", deadline=None, derandomize=True, database=None, max_examples=40)
@@ -19,6 +22,8 @@ settings.load_profile("bnt")
 
 sys.path.insert(0, str(Path(__file__).parent))  # fmriprep_files.py, which several folders use
 
+# A PNG of one pixel.
+PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 SHARED_ABIDE = Path(__file__).resolve().parents[2] / "shared" / "abide"
 
 
@@ -38,6 +43,25 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_server():
+    """The first study of a process starts the server that all others use: it imports what networks need, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_server, "PRELOADED", (*_server.PRELOADED, *_server.FOR_NETWORKS))
+        yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages, papers and explanations without the letters and lines of their figures, for tests of what they say."""
+    from bnt.explain import _writing
+    from bnt.report import _paper, _render
+
+    monkeypatch.setattr(_render, "inline_svg", lambda figure, name, description: "<svg></svg>")
+    for module in (_paper, _writing):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path, dpi=0: Path(path).write_bytes(PIXEL))
+
+
 @pytest.fixture(scope="session")
 def shared_abide() -> Path:
     """The folder with the packed ABIDE data, its splits and baselines."""
@@ -48,15 +72,34 @@ def shared_abide() -> Path:
     return SHARED_ABIDE
 
 
+VOLUMES = 100  # of each series: the fewest that the paper's rule keeps; reading all of them takes twice as long
+
+
+def lay_out(shared: Path, folder: Path) -> None:
+    """Write the packed series, cut to their first volumes, as nilearn caches them."""
+    root = folder / "ABIDE_pcp"
+    place = root / "cpac" / "filt_noglobal"
+    place.mkdir(parents=True)
+    shutil.copy(shared / "Phenotypic_V1_0b_preprocessed1.csv", root)
+    packed = np.load(shared / "cpac_filt_noglobal_rois_cc200.npz", allow_pickle=False)
+    series, length, scale, offset = (packed[name] for name in ("series", "length", "scale", "offset"))
+    names = packed["file_id"]
+    header = "\t".join(f"#{i}" for i in range(1, series.shape[1] + 1))
+    for i, start in enumerate(np.cumsum(length) - length):
+        values = series[start : start + min(length[i], VOLUMES)] * scale[i] + offset[i]
+        file = place / f"{names[i]}_rois_cc200.1D"
+        np.savetxt(file, values, fmt="%.6f", delimiter="\t", header=header, comments="")
+
+
 @pytest.fixture(scope="session")
 def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real ABIDE files, laid out as nilearn caches them (1,035 subjects), once for all test processes."""
+    """The real ABIDE series, laid out as nilearn caches them (1,035 subjects), once for all test processes."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "abide"
     with held(folder.with_suffix(".lock"), wait=600):
         if not folder.is_dir():
             part = folder.with_suffix(".part")
-            subprocess.run([sys.executable, shared_abide / "unpack", part], check=True, capture_output=True)
+            lay_out(shared_abide, part)
             part.rename(folder)
     return folder
 

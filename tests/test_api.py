@@ -113,6 +113,7 @@ def run_examples(tests: list[doctest.DocTest]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, value in NAMES.items() if callable(value)))
+@pytest.mark.usefixtures("undrawn")
 def test_the_example_of_a_public_name_runs(name, workplace, monkeypatch):
     monkeypatch.chdir(workplace)
     value = NAMES[name]

@@ -95,6 +95,7 @@ def test_an_atlas_of_another_size_is_refused(tmp_path):
     assert caught.value.parameter == "atlas"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_explain_writes_maps_and_a_surface_and_the_page_shows_it(tmp_path):
     cohort, run = str(tmp_path / "cohort"), str(tmp_path / "run")
     simulate = ["simulate", cohort, "--subjects", "60", "--rois", "6", "--modules", "3", "--sites", "2"]

@@ -41,6 +41,7 @@ def test_explain_writes_tables_figures_and_a_summary(explained):
     assert len(pd.read_csv(explained / "edges.csv")) == 24 * 23 // 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_linear_run_is_explained_without_attention(svm, cohort, tmp_path, capsys):
     out = tmp_path / "out"
     command = ["explain", str(svm.folder), str(cohort.path), "--out", str(out), "--sanity", "3"]
@@ -51,6 +52,7 @@ def test_a_linear_run_is_explained_without_attention(svm, cohort, tmp_path, caps
     assert "attention" not in facts
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_is_scored_by_what_was_planted_for_its_own_label(cohort, tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     assert main(["train", str(cohort.path), "--label", "sex", "--model", "ridge", "--out", str(run)]) == 0

@@ -122,6 +122,7 @@ DEEP = "[" * 100_000
         ("runs.csv", ""),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_damaged_files_of_a_study_are_a_sentence(copy, name, text, capsys):
     (copy / "study" / "tables.sha256").unlink()  # as bnt 0.2 left it
     (copy / "study" / name).write_text(text)
@@ -144,6 +145,7 @@ def test_damaged_files_of_a_study_are_a_sentence(copy, name, text, capsys):
         ("config.toml", "model = " + DEEP),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_files_of_a_run_that_were_sealed_with_nonsense_are_a_sentence(copy, name, text, capsys):
     """Whoever changes a file can change its digest too."""
     (copy / "run" / name).write_text(text)

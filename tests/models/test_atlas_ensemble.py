@@ -136,6 +136,7 @@ def test_a_run_of_an_atlas_opens_with_its_folder(study, folder):
     assert trained.predict(bnt.load_cohort(folder, "coarse")).shape == (60, 2)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_names_the_atlases_and_the_command_repeats_the_study(study, folder):
     assert main(["report", str(study)]) == 0
     page = (study / "report.html").read_text()

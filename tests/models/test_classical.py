@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from safetensors.numpy import load, save
 
 from bnt.cohort import flat
 from bnt.cohort._scans import Series
@@ -66,32 +65,6 @@ def test_regression_finds_a_target_that_an_edge_holds(name: str):
     predicted = create_model(name, V, 1).fit(train, edge).predict(test)
     assert predicted.shape == (60,)
     assert np.corrcoef(predicted, np.arctanh(test.edges[:, 0]))[0, 1] > 0.7
-
-
-@pytest.mark.parametrize("n_classes", [1, 2, 5])
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_state_through_safetensors_predicts_identically(name: str, n_classes: int):
-    if n_classes == 1 and name not in REGRESSORS:
-        with pytest.raises(BadInput, match="predicts classes"):
-            create_model(name, V, 1)
-        return
-    train, y = people(40, max(n_classes, 2))
-    test, _ = people(12, seed=1)
-    model = create_model(name, V, n_classes).fit(train, y)
-    again = create_model(name, V, n_classes)
-    again.load_state_dict(load(save(model.state_dict())))
-    assert np.array_equal(model.decisions(test), again.decisions(test))
-    assert np.array_equal(model.predict(test), again.predict(test))
-    if n_classes > 1:
-        assert np.array_equal(model.predict_proba(test), again.predict_proba(test))
-
-
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_fitting_twice_gives_the_same_state(name: str):
-    train, y = people(30)
-    first = create_model(name, V, 2).fit(train, y).state_dict()
-    covariances.forget()
-    assert same_state(first, create_model(name, V, 2).fit(train, y).state_dict())
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

@@ -94,6 +94,7 @@ def commands(run: Path, cohort: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("command", ["predict", "explain", "export"])
+@pytest.mark.usefixtures("undrawn")
 def test_a_file_of_the_folder_is_run_only_if_it_is_named(command, given, cohort, capsys):
     words = commands(given, cohort)[command]
     assert main(words) == 2
@@ -128,6 +129,7 @@ def test_other_ways_into_a_run_are_closed_too(given, cohort):
     assert named.predict_proba(bnt.load_cohort(cohort)).shape == (60, 2)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pages_are_drawn_without_running_it(given, made):
     ran(made)
     for folder in (given, given.parents[1]):

@@ -99,12 +99,3 @@ def pages(study: Path, explained_run: Path, tmp_path_factory: pytest.TempPathFac
         "study": write_report(study, folder / "study.html"),
         "run": write_report(explained_run, folder / "run.html"),
     }
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages and papers without the letters and lines of their figures, for tests of what they say."""
-    from bnt.report import _paper, _render
-
-    monkeypatch.setattr(_render, "inline_svg", lambda figure, name, description: "<svg></svg>")
-    monkeypatch.setattr(_paper, "save_figure", lambda figure, path, dpi: None)

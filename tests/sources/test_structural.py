@@ -49,6 +49,7 @@ def test_weights_arrive_as_they_are(structural):
 
 
 @pytest.mark.parametrize("model", ["bnt", "san", "logistic"])
+@pytest.mark.usefixtures("undrawn")
 def test_training_and_explaining(structural, tmp_path, model):
     run = tmp_path / "run"
     options = {

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -44,6 +45,7 @@ def test_the_label_is_not_among_its_own_covariates():
     assert "age" not in covariate_sets(people_with_motion(), "age")["confounds only (mean_fd)"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_shows_covariates_below_its_models_and_tests_none(tmp_path, capsys):
     people_with_motion().save(tmp_path / "cohort")
     words = ["compare", str(tmp_path / "cohort"), "--models", "ridge", "svm", "--splits", "2", "--jobs", "1"]

@@ -52,16 +52,6 @@ def send_once(what: signal.Signals, sent: list[str]):
     return watch
 
 
-def test_predictions_are_those_of_the_local_engine_and_only_logs_are_left(on_this_machine, cohort, tmp_path):
-    here, there = (make_study(tmp_path / name, cohort, [RIDGE]) for name in ("here", "there"))
-    assert here.run(n_processes=2) == {}
-    assert there.run(engine="slurm") == {}
-    assert len(predictions(there.folder)) == 2
-    assert predictions(there.folder) == predictions(here.folder)
-    left = [file for file in (there.folder / "slurm").rglob("*") if file.is_file()]
-    assert {file.suffix for file in left} == {".out", ".err"}
-
-
 def test_what_is_pickled_is_a_function_of_the_package_and_text(tmp_path):
     submitit = pytest.importorskip("submitit", reason="submitit is not installed (extra [slurm])")
     submitit.core.utils.DelayedSubmission(_slurm.carry_out, "{}", "file").dump(tmp_path / "one.pkl")
@@ -71,7 +61,9 @@ def test_what_is_pickled_is_a_function_of_the_package_and_text(tmp_path):
     assert {"submitit.core.utils", "DelayedSubmission", "bnt.studies._slurm", "carry_out"} <= set(words)
 
 
-def test_a_killed_job_is_reported_and_the_same_command_repeats_it(on_this_machine, cohort, whole, tmp_path):
+def test_a_killed_job_is_reported_and_the_study_given_again_ends_at_the_same_numbers(
+    on_this_machine, cohort, whole, tmp_path
+):
     study = make_study(tmp_path / "study", cohort, [tiny()], n_splits=1)
     killed: list[str] = []
     failures = study.run(engine="slurm", watch=send_once(signal.SIGKILL, killed))
@@ -81,8 +73,10 @@ def test_a_killed_job_is_reported_and_the_same_command_repeats_it(on_this_machin
     log = re.search(r"see (\S+):", failures[killed[0]])
     assert log is not None
     assert Path(log.group(1)).is_file()
+    left = [file for file in (study.folder / "slurm").rglob("*") if file.is_file()]
+    assert {file.suffix for file in left} == {".out", ".err"}
 
-    assert study.run(engine="slurm") == {}
+    assert study.run() == {}
     assert len(weights(study.folder)) == 1
     assert weights(study.folder).items() <= weights(whole).items()
 
@@ -140,7 +134,9 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_array_asks_for_the_resources_and_a_lost_node_is_one_failed_job(scripts, cohort, tmp_path, monkeypatch):
-    study = make_study(tmp_path / "study", cohort, [RIDGE])
+    """The other job's predictions are those of the local engine."""
+    here, study = (make_study(tmp_path / name, cohort, [RIDGE]) for name in ("here", "study"))
+    assert here.run() == {}
     monkeypatch.setenv("LOST", "1")
     machine = Machine(
         engine="slurm", jobs=1, partition="short", minutes=30, memory_gb=2.5, slurm=("account=lab", "mail-type=END")
@@ -153,6 +149,7 @@ def test_an_array_asks_for_the_resources_and_a_lost_node_is_one_failed_job(scrip
         assert f"#SBATCH --{line}\n" in asked
     assert "#SBATCH --mail-type=END\n" in asked
     assert len(predictions(study.folder)) == 1
+    assert predictions(study.folder).items() <= predictions(here.folder).items()
 
 
 def test_pickles_of_an_earlier_submission_are_removed_unread_and_links_are_left(tmp_path):

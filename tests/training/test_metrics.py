@@ -98,12 +98,9 @@ def test_intervals_of_errors_and_r2_are_those_of_a_naive_bootstrap():
     y = rng.normal(50, 10, size=120)
     z = y + rng.normal(0, 6, size=120)
     found = regression_metrics(y, z)
-    drawn = {"r2": [], "mae": [], "medae": []}
-    for _ in range(1500):
-        rows = rng.integers(120, size=120)
-        drawn["r2"].append(sk.r2_score(y[rows], z[rows]))
-        drawn["mae"].append(sk.mean_absolute_error(y[rows], z[rows]))
-        drawn["medae"].append(sk.median_absolute_error(y[rows], z[rows]))
+    rows = rng.integers(120, size=(1500, 120))
+    error, spread = np.abs(y - z)[rows], ((y[rows] - y[rows].mean(1, keepdims=True)) ** 2).sum(1)
+    drawn = {"r2": 1 - (error**2).sum(1) / spread, "mae": error.mean(1), "medae": np.median(error, axis=1)}
     for name, values in drawn.items():
         low, high = np.quantile(values, [0.025, 0.975])
         width = high - low

@@ -83,6 +83,7 @@ def test_a_score_is_of_people_too(cohort, tmp_path):
     assert result.report["test"]["n"] == len(means)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_tables_tests_and_pages_of_a_study_are_of_people(cohort, tmp_path):
     splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=2)
     variants = [Variant("ridge", "ridge"), Variant("svm", "svm")]

@@ -79,6 +79,7 @@ def test_a_study_has_nothing_left_to_do(old, capsys):
     assert len(before) == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_and_studies_are_reported(old, capsys):
     for folder in ("bnt", "study"):
         assert main(["report", folder]) == 0
