@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.nn import Output
 from bnt.training._batches import Batches
-from bnt.training._checkpoint import TrainState
+from bnt.training._checkpoint import Checkpoint, TrainState
 from bnt.training._loop import fit, logits_of
 from bnt.training._recipe import RECIPES, Recipe
 from bnt.training._task import task_for
@@ -58,6 +59,37 @@ def test_loop_learns_and_repeats_to_the_bit(small_cohort, split):
     second, _ = trained(small_cohort, split, recipe)
     assert first.history[-1]["val_score"] > 0.9
     assert same(first.chosen, second.chosen)
+
+
+def test_a_training_resumed_in_its_middle_ends_at_the_same_weights(small_cohort, split, tmp_path):
+    recipe = replace(RECIPE, select="last", ema=0.9)
+    whole, _ = trained(small_cohort, split, recipe)
+
+    def stop(line):
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    task, train, val, y_val = parts(small_cohort, split)
+    for watch, end in ((stop, pytest.raises(KeyboardInterrupt)), (None, nullcontext())):
+        torch.manual_seed(0)
+        model = Plain()
+        with end:
+            fit(model, task, recipe, train, val, y_val, checkpoint=Checkpoint(tmp_path, "a"), watch=watch)
+    assert same(whole.chosen, model.state_dict())
+
+
+@pytest.mark.parametrize("amount", [0.0, 1.0])
+def test_a_network_is_trained_on_mixed_people_where_the_recipe_says_so(small_cohort, split, amount):
+    targets = []
+
+    class Noting(Plain):
+        def forward(self, x, series=None, target=None, explain=False):
+            targets.append(target)
+            return super().forward(x)
+
+    trained(small_cohort, split, replace(RECIPE, epochs=1, mixup=amount), model=Noting())
+    seen = torch.cat([target for target in targets if target is not None])
+    assert bool(((seen == 0) | (seen == 1)).all()) is (amount == 0)
 
 
 def test_streamed_batches_train_to_the_same_bits_as_resident_ones(small_cohort, split, tmp_path):
