@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from small_studies import LOGISTIC, make_study, tiny, weights
 
-from bnt.cohort._files import held, holder
+from bnt.cohort._files import held, holder, in_use
 from bnt.errors import BadInput
 from bnt.studies import _engine as engine
 from bnt.studies._engine import last_line
-from bnt.studies._job import Job, Variant, lock_of
+from bnt.studies._job import ELSEWHERE, Job, Variant, attempt, lock_of
+from bnt.studies._results import run_table
+from bnt.studies._summary import write_tables
 
 
 @pytest.fixture(autouse=True)
@@ -117,12 +122,87 @@ def test_one_failed_job_does_not_stop_the_others_and_its_reason_is_one_sentence(
     assert list(weights(tmp_path / "study")) == ["logistic--split0--seed0"]
 
 
-def test_two_drivers_do_not_work_on_one_study(cohort, tmp_path, monkeypatch):
+def test_two_commands_share_the_runs_of_a_study_and_end_with_the_same_tables(cohort, whole, tmp_path):
+    first, second = (make_study(tmp_path / "study", cohort, [tiny(), LOGISTIC]) for _ in range(2))
+    kept: set[str] = set()  # what the first command was at when the second began
+
+    def begin_the_second(running, done, total, failures):
+        if running and not kept and process_of(running[0]):
+            kept.update(job.name for job in running)
+            assert second.run(n_processes=2, watch=note) == {}
+            write_tables(second.folder)
+
+    seen = []
+
+    def note(running, done, total, failures):
+        seen.append((done, total, {job.name for job in running}, dict(failures)))
+
+    assert first.run(n_processes=1, watch=begin_the_second) == {}
+    write_tables(first.folder)
+    assert len(kept) == 1, "the first command did not run one job at a time"
+    assert seen[-1] == (4, 4, set(), {})
+    assert not any(kept & running and len(running) > 1 for _, _, running, _ in seen), "a run was made twice at a time"
+    assert weights(first.folder) == weights(whole)
+    assert scores(first.folder) == scores(whole)
+    assert not (first.folder / "locks").exists()
+
+
+def scores(folder: Path) -> str:
+    """Return the table of runs without its times."""
+    table = run_table(folder)
+    return table.drop(columns=[c for c in table if "seconds" in c or c == "peak_memory_mb"]).to_csv()
+
+
+def test_a_run_whose_holder_dies_is_taken_over_and_one_that_lives_is_waited_for(cohort, tmp_path, monkeypatch, capsys):
+    study = make_study(tmp_path / "study", cohort, [LOGISTIC])
+    dead, alive = study.jobs()
+    lock_of(dead).parent.mkdir(parents=True)
+    lock_of(dead).write_text(f"process 1 on {socket.gethostname()}")  # nobody has its lock
+    other = ExitStack()
+    other.enter_context(held(lock_of(alive), of=Path(alive.folder)))
+
+    def watch(running, done, total, failures):
+        assert failures == {}
+        if running == [alive]:
+            assert (done, total) == (1, 2)
+            other.close()
+
+    assert study.run(n_processes=2, watch=watch) == {}
+    assert sorted(weights(study.folder)) == sorted([dead.name, alive.name])
+    said = [line for line in capsys.readouterr().err.splitlines() if "Waiting" in line]
+    assert said == [f"Waiting for 1 run that process {os.getpid()} on {socket.gethostname()} works on."]
+
+
+def test_a_worker_that_comes_second_leaves_the_run_alone(cohort, tmp_path, monkeypatch):
+    (job,) = make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).jobs()
+    monkeypatch.setattr("bnt.studies._job.LOOK_SECONDS", 0.0)
+    with held(lock_of(job)):
+        assert attempt(job) == ELSEWHERE
+    assert not Path(job.folder).exists()
+
+
+def test_a_study_whose_tables_are_written_is_waited_for_and_said_to_be_in_use(cohort, tmp_path, monkeypatch):
     study = make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1)
     study.folder.mkdir()
-    monkeypatch.setattr("bnt.studies._study.held", lambda file, wait: held(file, 0.1))
+    monkeypatch.setattr("bnt.studies._study.held", lambda file: held(file, 0.1))
     with held(study.folder / ".lock"), pytest.raises(BadInput, match=f"in use by process {os.getpid()}"):
         study.run()
+
+
+def test_without_locks_of_the_file_system_a_holder_of_this_machine_is_known_by_its_process(tmp_path, monkeypatch):
+    def none(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("bnt.cohort._files.fcntl.flock", none)
+    lock = tmp_path / "one.lock"
+    for who, expected in (
+        (f"process {os.getpid()} on {socket.gethostname()}", True),
+        ("process 1 on elsewhere", True),
+        (f"process {2**22 + 1} on {socket.gethostname()}", False),  # beyond the largest number of a process
+    ):
+        lock.write_text(who)
+        assert in_use(lock) is expected
+        assert lock.exists() is expected
 
 
 def test_an_unknown_engine_is_refused(cohort, tmp_path):

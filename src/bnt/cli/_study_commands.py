@@ -36,7 +36,7 @@ class Compare:
     """Compare models fairly: the same splits, the same seeds, the test part scored once, and proper statistics.
 
     After an interruption the same command resumes and ends at the same numbers; with more models or splits it adds
-    them to the study.
+    them to the study. Given while it runs, here or on another machine, it shares the work.
     """
 
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]

@@ -261,6 +261,18 @@ def _take(handle: int, *, certain: bool = False) -> bool:
     return True
 
 
+def _is_at(handle: int, file: Path) -> bool:
+    """Whether an open file is the one of this name, and not one that another process has just removed."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(file))
+    except FileNotFoundError:
+        return False
+
+
+class InUse(BadInput):
+    """Another process holds the lock of what was to be used."""
+
+
 @contextmanager
 def held(file: Path, wait: float = WAIT_SECONDS, of: Path | None = None) -> Iterator[None]:
     """Hold the lock of a file while the block runs; the file names the holder meanwhile.
@@ -279,11 +291,13 @@ def held(file: Path, wait: float = WAIT_SECONDS, of: Path | None = None) -> Iter
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except FileNotFoundError:
+            continue  # the folder was empty, and another process has just removed it
         except OSError as error:
             raise BadInput(f"{file} cannot be written: {error.strerror}.") from error
         try:
             taken = _take(handle)
-            if taken and file.exists() and os.path.samestat(os.fstat(handle), os.stat(file)):
+            if taken and _is_at(handle, file):
                 break  # and not a lock that its holder has just removed
         except BaseException:
             os.close(handle)
@@ -291,7 +305,7 @@ def held(file: Path, wait: float = WAIT_SECONDS, of: Path | None = None) -> Iter
         os.close(handle)
         if not taken and time.monotonic() >= until:
             who = holder(file) or "another process"
-            raise BadInput(f"{of or file.parent} is in use by {who}: wait until it ends.")
+            raise InUse(f"{of or file.parent} is in use by {who}: wait until it ends.")
         if not taken:
             time.sleep(0.2)
     try:
@@ -313,12 +327,44 @@ def holder(file: Path) -> str:
         return ""
 
 
-def forget(files: Iterator[Path]) -> None:
-    """Empty lock files left by killed holders, so that they do not look busy."""
-    for file in files:
-        handle = os.open(file, os.O_RDWR)
-        try:
-            if _take(handle):
-                os.ftruncate(handle, 0)
-        finally:
-            os.close(handle)
+def in_use(file: Path) -> bool:
+    """Whether a process that lives holds a lock; a file that a killed holder left is removed, as it looks busy."""
+    return bool(holder(file)) and not _removed(file)
+
+
+def forget(folder: Path) -> None:
+    """Remove a folder of locks, unless a process that lives holds one of them."""
+    for file in folder.glob("*.lock"):
+        _removed(file)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _removed(file: Path) -> bool:
+    """Remove a lock that nobody holds; whether it is gone."""
+    try:
+        handle = os.open(file, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return True  # its holder has just removed it
+    try:
+        if not _take(handle, certain=True) and _may_live(holder(file)):
+            return False
+        if _is_at(handle, file):
+            file.unlink()
+        return True
+    finally:
+        os.close(handle)
+
+
+def _may_live(who: str) -> bool:
+    """Whether a holder may live, for file systems without locks: known of this machine's processes only."""
+    found = re.fullmatch(r"process (\d+) on (.+)", who)
+    if found is None or found.group(2) != socket.gethostname():
+        return True
+    try:
+        os.kill(int(found.group(1)), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's, alive
+    return True

@@ -42,8 +42,8 @@ from bnt.paper._plan import Plan, prepare, show
 from bnt.plotting._style import COLOURS, canvas, styled
 from bnt.plotting._words import duration, percent
 from bnt.splits import Split, named_splits
-from bnt.studies._engine import run_local
-from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, most_epochs, most_steps, step_seconds
+from bnt.studies._engine import run_jobs
+from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, locked, most_epochs, most_steps, step_seconds
 from bnt.studies._sample_size import curve_table, thinned_splits
 from bnt.studies._statistics import summarise
 from bnt.training._batches import Batches, window_of
@@ -260,16 +260,18 @@ def is_finished(job: Job, cohort: Cohort) -> bool:
 def carry_out(job: Job) -> None:
     """Train one curve, or resume it, and keep it."""
     folder = Path(job.folder)
-    with threadpool_limits(job.threads):
+    with locked(job), threadpool_limits(job.threads):
         cohort = load_cohort(job.cohort)
+        if is_finished(job, cohort):
+            return  # by another command
         config = configure(job, cohort)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "config.toml", write_toml(config.to_dict()))
         with open(folder / "metrics.jsonl", "w", buffering=1) as log:  # for the one who watches
             lines = trace(cohort, job.split, config, folder, lambda line: print(json.dumps(line), file=log))
-    write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in lines))
-    Checkpoint(folder, "curve").remove()
-    (folder / "metrics.jsonl").unlink()
+        write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in lines))
+        Checkpoint(folder, "curve").remove()
+        (folder / "metrics.jsonl").unlink()
 
 
 def announce_curves(plan: Plan, jobs: Sequence[Job], todo: Sequence[Job]) -> None:
@@ -293,14 +295,15 @@ def run_curves(plan: Plan, jobs: Sequence[Job]) -> tuple[pd.DataFrame, dict[str,
     if todo:
         announce_curves(plan, jobs, todo)
         open_output(plan.out, plan.what)
-        with held(plan.out / ".lock", wait=5.0), plan.watch() if plan.watch is not None else nullcontext(None) as board:
-            failures = run_local(todo, plan.jobs, board, carry_out)
+        with plan.watch() if plan.watch is not None else nullcontext(None) as board:
+            failures = run_jobs(todo, n_processes=plan.jobs, watch=board, work=carry_out)
     for name, reason in failures.items():
         plan.say(f"failed: {name}: {reason}")
     note = plan.out / "failures.csv"
-    note.unlink(missing_ok=True)
-    if failures:
-        write_atomic(note, pd.DataFrame(list(failures.items()), columns=["run", "reason"]).to_csv(index=False))
+    with held(plan.out / ".lock"):
+        note.unlink(missing_ok=True)
+        if failures:
+            write_atomic(note, pd.DataFrame(list(failures.items()), columns=["run", "reason"]).to_csv(index=False))
     collected = []
     for job in jobs:
         if job.name not in failures:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._registry import is_own
@@ -181,9 +181,10 @@ def run_grid(
             plan.say(f"{reference}, which the others are compared with, has no result: differences are to {done[0]}.")
         runs, summary, comparisons = write_tables(folder, reference if reference in done else done[0])
     else:
-        write_atomic(folder / "runs.csv", runs.to_csv(index=False))
-        for name in ("summary.csv", "summary.md", "comparisons.csv"):
-            (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
+        with held(folder / ".lock"):
+            write_atomic(folder / "runs.csv", runs.to_csv(index=False))
+            for name in ("summary.csv", "summary.md", "comparisons.csv"):
+                (folder / name).unlink(missing_ok=True)  # earlier versions wrote them
     seconds = time.monotonic() - started
     return GridResult(runs, summary, missing, seconds, folder, comparisons, variants_of(folder), failed, changed)
 

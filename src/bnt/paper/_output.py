@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import held, write_atomic
 from bnt.connectivity import KINDS
 from bnt.errors import BadInput
 from bnt.models import find_entry
@@ -46,12 +46,12 @@ def check_output(folder: Path, what: str) -> None:
     marker = folder / MARKER
     if marker.is_file():
         try:
-            held = json.loads(marker.read_text()).get("what")
+            other = json.loads(marker.read_text()).get("what")
         except ValueError as error:
             raise BadInput(f"{marker} is damaged ({error}): choose another folder.", parameter="out") from error
-        if held != what:
+        if other != what:
             raise BadInput(
-                f"{folder} holds {held!r}, not {what!r}: choose one folder per table or figure.", parameter="out"
+                f"{folder} holds {other!r}, not {what!r}: choose one folder per table or figure.", parameter="out"
             )
 
 
@@ -62,7 +62,9 @@ def open_output(folder: str | Path, what: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / MARKER).is_file():
-            write_facts(folder, {"what": what})
+            with held(folder / ".lock"):
+                if not (folder / MARKER).is_file():  # another command may have made it since
+                    write_facts(folder, {"what": what})
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}.", parameter="out") from error
     return folder

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from bnt.cohort._files import held
 from bnt.errors import BadInput
 from bnt.paper._ablations import features, table2
 from bnt.paper._cost import complexity, parameters, runtime
@@ -96,8 +97,9 @@ def _one(what: str, plan: Plan) -> list[Path]:
     started = time.monotonic()
     table, text, figure = PARTS[what](plan)
     folder = open_output(plan.out, what)
-    files = write_outputs(folder, what, table, text, figure)
-    write_facts(folder, facts(what, plan) | {"seconds": round(time.monotonic() - started, 1)})
+    with held(folder / ".lock"):
+        files = write_outputs(folder, what, table, text, figure)
+        write_facts(folder, facts(what, plan) | {"seconds": round(time.monotonic() - started, 1)})
     return files
 
 

@@ -144,9 +144,8 @@ def run_permuted(
     jobs = [
         replace(job, folder=str(runs / job.name), draws=draws) for job in study.jobs() if job.variant.name in set(names)
     ]
-    with held(study.folder / ".lock", wait=5.0):
-        waiting = [job for job in jobs if len(_draws_of(study, job)) < draws]
-        return run_jobs(waiting, watch=watch, **engine)
+    waiting = [job for job in jobs if len(_draws_of(study, job)) < draws]
+    return run_jobs(waiting, watch=watch, **engine)
 
 
 def _draws_of(study: Study, job: Job) -> list[float]:
@@ -290,13 +289,14 @@ def _predicted(
 def write_covariates(folder: str | Path, table: pd.DataFrame) -> None:
     """Keep the rows beside the study's tables; those of splits that it had before stay."""
     file = Path(folder) / COVARIATES
-    if file.is_file():
-        here = set(zip(table["variant"], table["split"])) if len(table) else set()
-        with readable(file, "remove it; the runs beside it are kept"):
-            old = pd.read_csv(file)
-            kept = [i for i, key in enumerate(zip(old["variant"], old["split"])) if key not in here]
-        table = pd.concat([old.iloc[kept], table], ignore_index=True)
-    write_atomic(file, table.to_csv(index=False))
+    with held(Path(folder) / ".lock"):
+        if file.is_file():
+            here = set(zip(table["variant"], table["split"])) if len(table) else set()
+            with readable(file, "remove it; the runs beside it are kept"):
+                old = pd.read_csv(file)
+                kept = [i for i, key in enumerate(zip(old["variant"], old["split"])) if key not in here]
+            table = pd.concat([old.iloc[kept], table], ignore_index=True)
+        write_atomic(file, table.to_csv(index=False))
 
 
 def read_covariates(folder: str | Path, splits: Sequence[str]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,11 +21,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bnt.cohort._files import forget, holder
+from bnt._progress import say
+from bnt.cohort._files import forget, holder, in_use
 from bnt.errors import BadInput
 from bnt.models._own import remember
 from bnt.models._registry import in_catalog, source_digest
-from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
+from bnt.studies._job import ELSEWHERE, REPEAT, Job, attempt, lock_of, run_job
 from bnt.studies._server import start_server
 
 if TYPE_CHECKING:
@@ -54,21 +56,60 @@ def run_jobs(
     address: str | None = None,
     slurm: Slurm | None = None,
     watch: Watcher | None = None,
+    work: Callable[[Job], Any] = run_job,
 ) -> Failures:
-    """Run jobs on an engine; return the failures, if any, with their reasons."""
+    """Run jobs on an engine; return the failures, if any, with their reasons.
+
+    A job that another command works on is left to it and waited for; if that one ends early, it is done here.
+    ``work`` is what local processes do with a job, under its lock.
+    """
     if engine not in ENGINES:
         raise BadInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.", "engine")
-    if not jobs:
-        return {}
     for model in sorted({job.variant.model for job in jobs}):
         remember(model, source_digest(model))  # here, as a worker may be on another machine
-    folders = {lock_of(job).parent for job in jobs}
-    forget(file for folder in folders for file in folder.glob("*.lock"))
-    if engine == "slurm":
-        from bnt.studies._slurm import Slurm, run_slurm
+    left, failures = list(jobs), Failures()
+    told: set[str] = set()
+    shown = 0
 
-        return run_slurm(jobs, slurm or Slurm(), watch)
-    return run_ray(jobs, address, watch) if engine == "ray" else run_local(jobs, n_processes, watch)
+    def watch_all(running: Sequence[Job], done: int, _: int, found: Failures) -> None:
+        nonlocal shown
+        if watch is not None:
+            passed_on = sum(reason == ELSEWHERE for reason in found.values())
+            real = failures | {name: reason for name, reason in found.items() if reason != ELSEWHERE}
+            shown = len(jobs) - len(left) + done - passed_on
+            watch(running, shown, len(jobs), real)
+
+    while left := [job for job in left if not is_done(job)]:
+        free = [job for job in left if not in_use(lock_of(job))]
+        if not free:
+            told = _tell(left, told)
+            watch_all(left, 0, 0, {})
+            time.sleep(POLL_SECONDS)
+            continue
+        if engine == "slurm":
+            from bnt.studies._slurm import Slurm, run_slurm
+
+            found = run_slurm(free, slurm or Slurm(), watch_all)
+        elif engine == "ray":
+            found = run_ray(free, address, watch_all)
+        else:
+            found = run_local(free, n_processes, watch_all, work)
+        ended = {job.name for job in free if found.get(job.name) != ELSEWHERE}
+        left = [job for job in left if job.name not in ended]
+        failures |= {name: reason for name, reason in found.items() if name in ended}
+    if shown < len(jobs):  # others did the last ones
+        watch_all([], 0, 0, {})
+    for folder in {lock_of(job).parent for job in jobs}:
+        forget(folder)
+    return failures
+
+
+def _tell(jobs: Sequence[Job], told: set[str]) -> set[str]:
+    """Say who works on the jobs that are waited for, where it is someone new; return all who were named."""
+    holders = {who for job in jobs if (who := holder(lock_of(job)))}
+    if holders - told:
+        say(f"Waiting for {len(jobs)} run{'s' * (len(jobs) != 1)} that {', '.join(sorted(holders))} works on.")
+    return told | holders
 
 
 def _end_with_parent() -> None:
@@ -180,6 +221,10 @@ def run_local(
             while waiting and len(busy) < max(1, n_processes):
                 known = idle[-1].split if idle else ("", "")
                 job = _next_job(waiting, known, {worker.split for worker in busy})
+                if is_done(job) or in_use(lock_of(job)):  # by another command
+                    done += 1
+                    failures |= {} if is_done(job) else {job.name: ELSEWHERE}
+                    continue
                 if idle and not in_catalog(job.variant.model):
                     idle.pop().end()
                 worker = idle.pop() if idle else _Worker.start(context, work)
@@ -199,10 +244,11 @@ def run_local(
                 reason = worker.answer()
                 if reason:
                     failures[worker.job.name] = reason
-                if reason or not in_catalog(worker.job.variant.model) or not worker.process.is_alive():
-                    worker.end()
-                else:
+                fit = reason in ("", ELSEWHERE) and worker.process.is_alive()
+                if fit and in_catalog(worker.job.variant.model):
                     idle.append(worker)
+                else:
+                    worker.end()
         if watch is not None:
             watch([], done, len(jobs), failures)
     finally:

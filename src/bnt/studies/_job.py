@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import InUse, held, write_atomic
 from bnt.errors import BadInput, in_one_line, lacks_memory
 from bnt.models import count_parameters, create_model, find_entry, model_options
 from bnt.models.classical._subject_matrices import DISK_GB
@@ -29,6 +29,8 @@ from bnt.training._config import RunConfig, options_for
 from bnt.training._recipe import Recipe
 
 REPEAT = "repeat the command to resume."  # ends the reason of an accident: the same job may well succeed
+ELSEWHERE = "another command works on it."  # the reason of a job that was left alone: no failure
+LOOK_SECONDS = 1.0  # another command may hold a lock for a moment, to see whether anybody does
 BEYOND_STEPS = 1.15  # validation and reading beside the steps themselves
 
 
@@ -212,13 +214,12 @@ def run_job(job: Job) -> dict[str, Any]:
     """
     from threadpoolctl import threadpool_limits
 
-    from bnt.cohort._files import held
     from bnt.models.classical._subject_matrices import sharing
     from bnt.studies._chance import run_draws
     from bnt.training._config import data_digest
     from bnt.training._run import train_run
 
-    with held(lock_of(job)), threadpool_limits(job.threads), sharing(job.cache_gb):
+    with locked(job), threadpool_limits(job.threads), sharing(job.cache_gb):
         cohort = opened(Path(job.cohort))
         if job.data_sha256 not in ("", data_digest(cohort, job.label)):
             raise BadInput(f"{job.cohort} has changed since the study was started: restore it, and repeat the command.")
@@ -263,12 +264,22 @@ def lock_of(job: Job) -> Path:
     return Path(job.folder).parent.parent / "locks" / f"{job.name}.lock"
 
 
+def locked(job: Job) -> AbstractContextManager[None]:
+    """Hold a job's lock while the block runs; InUse where another process works on it."""
+    return held(lock_of(job), wait=LOOK_SECONDS, of=Path(job.folder))
+
+
 def attempt(job: Job, work: Callable[[Job], Any] = run_job) -> str:
-    """Carry a job out and return why it failed, in one sentence; an empty text where it did not."""
+    """Carry a job out and return why it failed, in one sentence; an empty text where it did not.
+
+    Where another process works on it, that is ``ELSEWHERE``.
+    """
     try:
         with as_if_alone(job):
             work(job)
         (Path(job.folder) / "traceback.txt").unlink(missing_ok=True)
+    except InUse:
+        return ELSEWHERE
     except Exception as error:  # noqa: BLE001 - one failed job must not stop the others; it is reported
         return _reason(job, error)
     return ""

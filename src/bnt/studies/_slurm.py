@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bnt.cohort._files import holder, write_atomic
+from bnt.cohort._files import held, holder, in_use, write_atomic
 from bnt.errors import BadInput
 from bnt.studies import _engine
 from bnt.studies._job import REPEAT, Job, attempt, lock_of, run_job
 
 CLUSTER = "slurm"  # submitit's name of it; tests use its "local"
 LARGEST_ARRAY = 1000  # what SLURM takes unless its administrator allows more
+LOCK = "command.lock"  # in a submission's folder, while its command lives
 ANSWER_SECONDS = 15.0  # until a shared file system shows an ended job's answer
 OPTIONS = {"time": "--minutes", "mem": "--memory-gb", "cpus_per_task": "--threads", "partition": "--partition"}
 SUBMITITS_OWN = ("array", "output", "error", "open_mode", "signal")
@@ -94,6 +95,14 @@ def run_slurm(jobs: Sequence[Job], settings: Slurm, watch: _engine.Watcher | Non
     except ImportError as error:
         raise BadInput("submitit is not installed: pip install 'brain-network-transformer[slurm]'.") from error
     folder = _new_folder(lock_of(jobs[0]).parent.parent / "slurm")
+    with held(folder / LOCK, of=folder):
+        return _submit(submitit, folder, jobs, settings, watch)
+
+
+def _submit(
+    submitit: Any, folder: Path, jobs: Sequence[Job], settings: Slurm, watch: _engine.Watcher | None
+) -> _engine.Failures:
+    """Do what :func:`run_slurm` promises, in a folder of this submission."""
     waiting: dict[Any, Job] = {}
     try:
         try:
@@ -126,7 +135,7 @@ def _new_folder(logs: Path) -> Path:
         raise BadInput(f"{logs} is a link: remove it, as jobs' files are kept in the study itself.")
     logs.mkdir(exist_ok=True)
     for left in logs.iterdir():  # by a command that was killed: its jobs that have not started find nothing to do
-        if left.is_dir() and not left.is_symlink():
+        if left.is_dir() and not left.is_symlink() and not in_use(left / LOCK):
             _forget_pickles(left)
     return Path(tempfile.mkdtemp(dir=logs, prefix=time.strftime("%Y%m%d-%H%M%S-")))
 

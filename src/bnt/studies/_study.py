@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, readable, write_atomic
+from bnt.cohort._files import InUse, held, readable, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models.classical._subject_matrices import DISK_GB
@@ -25,7 +25,7 @@ from bnt.splits._guard import check_classes
 from bnt.splits._protocols import canonical
 from bnt.splits._split import SplitName
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
-from bnt.studies._job import Job, Variant, configure
+from bnt.studies._job import Job, Variant, configure, locked
 from bnt.studies._merge import check_same, merged, read_old
 from bnt.studies._results import read_report
 from bnt.studies._slurm import Slurm
@@ -267,24 +267,26 @@ class Study:
     ) -> Failures:
         """Run what is not done yet; return the failures, if any, with their reasons.
 
-        After any interruption it completes the study to the same numbers.
+        After any interruption it completes the study to the same numbers. Several processes, on several machines,
+        may do so at once: they share the runs between them, and each returns when all of its own are done.
         """
         jobs, description = self.todo(), self.description()
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
-        with held(self.folder / ".lock", wait=5.0):
+        with held(self.folder / ".lock"):
             # Only now: another command may have added to the study since it was looked at.
             description = merged(self.folder, description)
             write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
-            jobs = [job for job in jobs if not is_done(job)]
-            for job in jobs:
-                if (Path(job.folder) / "DONE").is_file():
-                    clear(Path(job.folder))
-            failures = self._run(jobs, watch, engine=engine, n_processes=n_processes, address=address, slurm=slurm)
-            shutil.rmtree(self.folder / "locks", ignore_errors=True)
-            self.note(failures)
+        jobs = [job for job in jobs if not is_done(job)]
+        for job in jobs:
+            if (Path(job.folder) / "DONE").is_file():
+                with suppress(InUse), locked(job):
+                    if not is_done(job):
+                        clear(Path(job.folder))
+        failures = self._run(jobs, watch, engine=engine, n_processes=n_processes, address=address, slurm=slurm)
+        self.note(failures)
         return failures
 
     def _run(self, jobs: list[Job], watch: Watcher | None, **engine: Any) -> Failures:
@@ -301,10 +303,11 @@ class Study:
     def note(self, failures: Failures) -> None:
         """Keep the failures beside the tables, or remove those of an earlier time."""
         file = self.folder / "failures.csv"
-        file.unlink(missing_ok=True)
-        if failures:
-            table = pd.DataFrame(list(failures.items()), columns=["run", "reason"])
-            write_atomic(file, table.to_csv(index=False))
+        with held(self.folder / ".lock"):
+            file.unlink(missing_ok=True)
+            if failures:
+                table = pd.DataFrame(list(failures.items()), columns=["run", "reason"])
+                write_atomic(file, table.to_csv(index=False))
 
     def estimate(self, n_processes: int = 1) -> float | None:
         """Return about how many seconds the rest will take, from runs done earlier; None where there are none."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._files import readable, write_atomic, write_sums, wrong_sum
+from bnt.cohort._files import held, readable, write_atomic, write_sums, wrong_sum
 from bnt.errors import BadInput
 from bnt.plotting._words import p_value, p_words, shown_name
 from bnt.studies._chance import adjusted_notes, chance_table, chance_words, read_covariates
@@ -17,6 +17,7 @@ from bnt.studies._results import comparison_table, read_study, run_table, score_
 
 TABLES = ("runs.csv", "summary.csv", "comparisons.csv", "summary.md")
 SUMS = "tables.sha256"
+TABLES_SECONDS = 3600.0  # another command that makes tables may draw many permutations
 NOTHING = "–"  # what a table shows where there is no number
 
 
@@ -156,7 +157,14 @@ def write_tables(
     refitted : sequence of str
         Variants whose models were fitted anew with permuted labels (:func:`bnt.studies._chance.run_permuted`).
     """
-    folder = Path(folder)
+    with held(Path(folder) / ".lock", wait=TABLES_SECONDS):  # whoever comes last has read all runs
+        return _write_tables(Path(folder), reference, n_permutations, refitted)
+
+
+def _write_tables(
+    folder: Path, reference: str | None, n_permutations: int, refitted: Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Do what :func:`write_tables` promises, under the study's lock."""
     runs = run_table(folder)
     if runs.empty:
         raise BadInput(f"{folder} has no finished run yet.")

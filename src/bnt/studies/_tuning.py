@@ -11,7 +11,6 @@ In nested cross-validation (protocol ``nested``) the splits are folds, and a tri
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -170,24 +169,23 @@ class Tuning:
 
         After any interruption it ends at the same numbers: each finished trial is read, not run again.
         """
-        description = self._description()
+        self._description()  # refuses what does not fit, before anything is made
         self.check()
         try:
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
             (self.folder / "trials" / "runs").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
-        with held(self.folder / ".lock", wait=5.0):
+        with held(self.folder / ".lock"):
+            description = self._description()  # again: another command may have added to it since
             write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")
-            failures = self._search(watch, engine)
-            chosen = self._choose()
-            self._write_trials()
-            finals = [j for j in self._finals(chosen) if not self.study.is_finished(j)]
-            failures |= self._run_jobs(finals, watch, engine)
-            self._write_chosen(chosen)
-            self.study.note(failures)
-            for folder in (self.folder, self.folder / "trials"):
-                shutil.rmtree(folder / "locks", ignore_errors=True)
+        failures = self._search(watch, engine)
+        chosen = self._choose()
+        self._write_trials()
+        finals = [j for j in self._finals(chosen) if not self.study.is_finished(j)]
+        failures |= self._run_jobs(finals, watch, engine)
+        self._write_chosen(chosen)
+        self.study.note(failures)
         return failures
 
     def check(self) -> None:
@@ -341,17 +339,18 @@ class Tuning:
             }
             for t in self.trials
         ]
-        write_atomic(self.folder / "trials.csv", self._with_other_splits("trials.csv", rows).to_csv(index=False))
+        self._write("trials.csv", rows)
 
-    def _with_other_splits(self, name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
-        """Return rows of a table after those that it has of splits that are not asked for now."""
-        file, new = self.folder / name, pd.DataFrame(rows)
-        if not file.is_file():
-            return new
-        with readable(file, "remove it; the runs beside it are kept"):
-            old = pd.read_csv(file)
-            kept = old[~old["split"].isin([split.name for split in self.study.splits])]
-        return pd.concat([kept, new], ignore_index=True) if len(kept) else new
+    def _write(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Write rows of a table after those that it has of splits that are not asked for now."""
+        file, table = self.folder / name, pd.DataFrame(rows)
+        with held(self.folder / ".lock"):
+            if file.is_file():
+                with readable(file, "remove it; the runs beside it are kept"):
+                    old = pd.read_csv(file)
+                    kept = old[~old["split"].isin([split.name for split in self.study.splits])]
+                table = pd.concat([kept, table], ignore_index=True) if len(kept) else table
+            write_atomic(file, table.to_csv(index=False))
 
     def _write_chosen(self, chosen: dict[str, Trial]) -> None:
         runs = run_table(self.folder)
@@ -373,7 +372,7 @@ class Tuning:
                     if metric in found and len(found):
                         row[f"test_{metric}_{kind}"] = found[metric].iloc[0]
             rows.append(row)
-        write_atomic(self.folder / "chosen.csv", self._with_other_splits("chosen.csv", rows).to_csv(index=False))
+        self._write("chosen.csv", rows)
 
 
 def read_search(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
