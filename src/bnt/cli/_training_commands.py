@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -22,6 +23,7 @@ from bnt.cli._options import (
     say_task,
     study_settings,
 )
+from bnt.cli._parsing import typed
 
 if TYPE_CHECKING:
     import bnt.splits
@@ -174,6 +176,9 @@ class Train:
     """CPU threads; 0 is what OMP_NUM_THREADS says, or all cores."""
     device: str = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
+    processes: int = 1
+    """Train one network in so many processes, each with its part of every batch: one per GPU, or of --threads on CPUs.
+    The result is that of one process but for rounding. torchrun starts them too."""
     bf16: bool = False
     """Autocast to bfloat16, for GPUs that have it."""
     resume: bool = False
@@ -185,28 +190,45 @@ class Train:
     track_dir: Path | None = None
     """Where trackers write; by default a folder such as tensorboard-log beside the run."""
 
-    def run(self) -> None:
+    def run(self) -> int:
         """Train, and print the test result."""
         import os
 
         import torch
 
+        from bnt.training._processes import LEFT_ALONE, STARTED, LeftAlone, is_member, joined_group, launch
+
+        if self.processes > 1 and not is_member():
+            return launch(shlex.split(typed())[1:], self.processes)
+        device = self.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            with joined_group(device):
+                self._train(
+                    device, self.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+                )
+        except LeftAlone:
+            if STARTED not in os.environ:
+                raise
+            return LEFT_ALONE
+        return 0
+
+    def _train(self, device: str, threads: int) -> None:
         from bnt.cli._options import EpochLine
         from bnt.cli._parsing import parse_settings
         from bnt.cohort import load_cohort
         from bnt.splits._protocols import choose_split
         from bnt.training import find_recipe
         from bnt.training._config import describe
-        from bnt.training._run import train_run
+        from bnt.training._processes import current
+        from bnt.training._run import follow_run, train_run
         from bnt.training._tracking import Tracking
 
         cohort = load_cohort(self.cohort)
         target, splitting, training = self.target, self.splitting, self.training
         recipe = find_recipe(training.recipe, self.model, **training.changes())
         split = choose_split(cohort, target.label, splitting.protocol, which=self.split, seed=splitting.split_seed)
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         config = describe(
             cohort,
             target.label,
@@ -216,13 +238,16 @@ class Train:
             recipe=recipe,
             recipe_name=training.recipe,
             seed=self.seed,
-            threads=self.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+            threads=threads,
             device=device,
             bf16=self.bf16,
             task=target.task,
             positive=target.positive,
             adjustments=self.around.adjustments(),
         )
+        if not current().first:
+            follow_run(cohort, split, config, self.out)
+            return
         say_task(cohort, target)
         with (
             EpochLine() as line,

@@ -104,8 +104,31 @@ def _words(generator: np.random.Generator, n: int, p: float) -> Tensor:
 
 
 def keep_mask(shape: torch.Size | tuple[int, ...], p: float) -> Tensor:
-    """Draw a CPU tensor of int16: 0 with probability ``resolved(p)`` and 1 otherwise, each entry on its own."""
-    return _words(_generator(_seed()), int(np.prod(shape)), p).view(shape)
+    """Draw a CPU tensor of int16: 0 with probability ``resolved(p)`` and 1 otherwise, each entry on its own.
+
+    Within :func:`rows_of_batch` it is drawn for the whole batch.
+    """
+    start, stop, total = _ROWS.get()
+    each, rest = divmod(int(np.prod(shape)), stop - start)  # entries per subject; a rest is of no subjects
+    if rest or (start, stop) == (0, total):
+        return _words(_generator(_seed()), int(np.prod(shape)), p).view(shape)
+    return _words(_generator(_seed()), total * each, p)[start * each : stop * each].view(shape)
+
+
+_ROWS: ContextVar[tuple[int, int, int]] = ContextVar("rows", default=(0, 1, 1))
+
+
+@contextmanager
+def rows_of_batch(start: int, stop: int, total: int) -> Iterator[None]:
+    """Say that what a network is given within a block are these rows of a batch of ``total``: masks are drawn for all.
+
+    Several processes that train on one batch then use the masks that one process would use.
+    """
+    token = _ROWS.set((start, stop, total))
+    try:
+        yield
+    finally:
+        _ROWS.reset(token)
 
 
 def _seed() -> int:

@@ -197,6 +197,8 @@ class Batches:
         if self._resident is not None:
             yield from (self._batch(*part) for part in parts)
             return
+        if not parts:
+            return
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(self._batch, *parts[0])
             for part in parts[1:]:
@@ -214,9 +216,9 @@ class Batches:
         parts = [p for p in order.split(batch_size) if len(p) == batch_size or (not drop_last and len(p) > 1)]
         yield from self._ahead([(p, self._starts(p)) for p in parts])
 
-    def in_order(self, batch_size: int = 64) -> Iterator[Batch]:
-        """Yield every subject once, in order, with the first window of each series."""
-        yield from self._ahead([(p, None) for p in torch.arange(len(self)).split(batch_size)])
+    def in_order(self, batch_size: int = 64, first: int = 0, every: int = 1) -> Iterator[Batch]:
+        """Yield every subject once, in order, with the first window of each series; or every so many batches."""
+        yield from self._ahead([(p, None) for p in torch.arange(len(self)).split(batch_size)[first::every]])
 
 
 def standardised(series: np.ndarray) -> np.ndarray:

@@ -188,15 +188,19 @@ class Checkpoint:
         The run's folder.
     stage : str
         What is being trained (which member, selection or refit); a checkpoint of another stage is not used.
+    writes : bool
+        False only reads it: of several processes one writes.
     """
 
-    def __init__(self, folder: Path, stage: str) -> None:
+    def __init__(self, folder: Path, stage: str, *, writes: bool = True) -> None:
         self.path = folder / "checkpoint.safetensors"
         self.note = folder / "checkpoint.json"
-        self.stage = stage
+        self.stage, self.writes = stage, writes
 
     def save(self, state: Any) -> None:
         """Write the state (anything with ``tensors()`` and ``facts()``)."""
+        if not self.writes:
+            return
         facts = {"stage": self.stage, **state.facts()}
         save_tensors(self.path, state.tensors(), facts, digest=True)
         note = {k: facts[k] for k in ("stage", "epoch", "step", "chosen_epoch")}

@@ -24,6 +24,7 @@ from bnt.nn._network import take_steps
 from bnt.training._batches import Batch, Batches, CentredInputs, Whole, mixup, prepare, window_of
 from bnt.training._checkpoint import Checkpoint, TrainState, load_kept, save_tensors
 from bnt.training._config import RunConfig
+from bnt.training._processes import ALONE, Group, current
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task, averaged
 
@@ -91,6 +92,9 @@ def fit(
     if checkpoint is not None:
         checkpoint.restore(state)
     judge = deepcopy(model)
+    group = current()  # of processes, each of which takes its part of every batch
+    group.check_epoch(state.epoch)
+    network = group.wrap(model)
     if steps_per_epoch == 0:
         raise BadInput(
             f"{len(train)} training subjects do not fill one batch of {recipe.batch_size}: lower batch_size."
@@ -105,11 +109,14 @@ def fit(
     def loss_of(batch: Batch) -> Tensor:
         if recipe.mixup:
             batch = mixup(batch, recipe.mixup)
+        batch, share = group.part(batch)
         target = smoothed(batch.target, recipe.label_smoothing, task)
         with torch.autocast(batch.x.device.type, torch.bfloat16) if bf16 else nullcontext():
-            output = model(batch.x, **batch.of_series, target=batch.target)
+            output = network(batch.x, **batch.of_series, target=batch.target)
         loss = task.loss(output.logits.float(), target, batch.weight, recipe.reduction)
-        return loss if output.loss is None else loss + output.loss
+        if share < 1:  # the whole batch's loss is the sum of the parts'
+            loss = loss * (share if recipe.reduction == "mean" else float(share > 0))
+        return loss if output.loss is None else loss + share * output.loss
 
     while state.epoch < (stop_after or recipe.epochs) and not state.stopped:
         wall, cpu, total = time.perf_counter(), time.process_time(), 0.0
@@ -126,7 +133,7 @@ def fit(
         ):
             total += float(loss) / (len(batch.x) if recipe.reduction == "sum" else 1)
         state.step += steps_per_epoch
-        rate = rate_of(state.step)
+        rate, total = rate_of(state.step), group.total(total)
         if not np.isfinite(total):
             advice = "lower the learning rate or set clip"
             if not state.epoch:
@@ -143,7 +150,7 @@ def fit(
         }
         if val is not None and y_val is not None:
             judge.load_state_dict(state.weights())
-            found = task.predictions(logits_of(judge, val))
+            found = task.predictions(logits_of(judge, val, group=group))
             if people_val is None:
                 score = task.score(y_val, found)
             else:
@@ -171,10 +178,11 @@ def smoothed(target: Tensor, amount: float, task: Task) -> Tensor:
 
 
 @torch.no_grad()
-def logits_of(model: nn.Module, batches: Batches, batch_size: int = 64) -> Tensor:
-    """Return the logits of every subject, in evaluation mode."""
+def logits_of(model: nn.Module, batches: Batches, batch_size: int = 64, group: Group = ALONE) -> Tensor:
+    """Return the logits of every subject, in evaluation mode; of several processes each evaluates some batches."""
     model.eval()
-    return torch.cat([model(b.x, **b.of_series).logits.float() for b in batches.in_order(batch_size)])
+    mine = batches.in_order(batch_size, group.rank, group.size)
+    return group.joined([model(b.x, **b.of_series).logits.float() for b in mine], len(batches), batch_size)
 
 
 Lines = list[dict[str, Any]]
@@ -243,7 +251,7 @@ class MemberTraining:
             None if val is None else self._batches(val, window),
             None if val is None else self.y[val],
             people_val=None if val is None else people_of(self.cohort.participants)[val],
-            checkpoint=None if self.folder is None else Checkpoint(self.folder, stage),
+            checkpoint=None if self.folder is None else Checkpoint(self.folder, stage, writes=current().first),
             watch=None if watch is None else lambda line: watch(stage, line),
             stop_after=epochs,
             bf16=self.config.bf16,
@@ -270,7 +278,7 @@ class MemberTraining:
             return kept[0], kept[1]["history"]
 
     def _keep(self, name: str, weights: State, lines: Lines) -> None:
-        if self.folder is not None:
+        if self.folder is not None and current().first:
             save_tensors(self.folder / f"{name}.safetensors", weights, {"history": lines}, digest=True)
 
 

@@ -33,7 +33,8 @@ from bnt.training._adjustments import best_threshold, site_accuracy
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import Learner, make_learner
-from bnt.training._loop import EpochWatcher
+from bnt.training._loop import EpochWatcher, build
+from bnt.training._processes import check_network, current
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
 from bnt.training._trained import RunResult, clear, damage, load_result, of_people, seal
@@ -117,17 +118,40 @@ def train_run(
     8
     """
     folder = Path(folder)
+    check_group(config)
     if resume and (folder / "config.toml").is_file():
         check_data(cohort, read=True)
     if not (folder / "DONE").is_file():
         cohort.check_finite(np.concatenate(split.rows(cohort)))
     # The lock lies beside the folder, which holds results only.
     with held(folder.absolute().parent / f".{folder.name}.lock", wait=0, of=folder):
-        if open_folder(folder, config, resume=resume, overwrite=overwrite):
+        if current().any(open_folder(folder, config, resume=resume, overwrite=overwrite)):
             return load_result(folder)
         remember(config.model, config.source_sha256)
         with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
             return _train_and_test(cohort, split, config, folder, watch)
+
+
+def check_group(config: RunConfig) -> None:
+    """Refuse several processes for a model that cannot be trained by them."""
+    size = current().size
+    if size == 1:
+        return
+    if not find_entry(config.model).trains_in_epochs:
+        raise BadInput(f"Model {config.model!r} is fitted by one process: only networks use several.", "processes")
+    check_network(build(config), config.model, config.recipe.batch_size, size)
+
+
+def follow_run(cohort: Cohort, split: Split, config: RunConfig, folder: str | Path) -> None:
+    """Do the work of another process in a training that the first carries out by :func:`train_run`; write nothing."""
+    check_group(config)
+    if current().any(False):
+        return  # there is a finished run
+    with threadpool_limits(config.threads):
+        if config.device == "cpu":
+            torch.set_num_threads(config.threads)
+        train, val, _ = split.rows(cohort)
+        make_learner(config).fit(cohort, cohort.labels(config.label), train, val, folder=Path(folder))
 
 
 def _train_and_test(
@@ -169,6 +193,7 @@ def _train_and_test(
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": learner.n_parameters,
+        **({"processes": current().size} if current().size > 1 else {}),
         "seconds": round(time.perf_counter() - wall + wall_before, 2),
         "cpu_seconds": round(time.process_time() - cpu + cpu_before, 2),
         "cpu_seconds_shared": round(seconds_of_others(), 2),
