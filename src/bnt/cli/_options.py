@@ -107,6 +107,9 @@ class Splits(Splitting):
     leave out."""
 
 
+SHARE_OF_MODELS = 0.75  # of SLURM's memory: libraries and their buffers take the rest
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where the runs of a study are carried out."""
@@ -129,7 +132,9 @@ class Machine:
     minutes: int | None = None
     """Minutes after which SLURM ends a run (60)."""
     memory_gb: float | None = None
-    """Memory of a run on SLURM, in GB; by default the cluster's."""
+    """Memory of a run, in GB: what SLURM gives it (by default the cluster's), and beyond which classical models leave
+    the features on disk and are solved by passes over them (by default half of the machine's, shared by the runs at a
+    time)."""
     slurm: Settings = ()
     """Other options of sbatch, for example account=lab qos=long."""
 
@@ -141,17 +146,27 @@ class Machine:
 
     def slurm_settings(self) -> Slurm | None:
         """Return what each run asks SLURM for; refuse its options with another engine."""
-        given = {"partition": self.partition, "minutes": self.minutes, "memory_gb": self.memory_gb}
+        given = {"partition": self.partition, "minutes": self.minutes}
         asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         extra = parse_settings(self.slurm, "--slurm")
         if self.engine == "slurm":
             from bnt.studies import Slurm
 
-            return Slurm(**asked, at_once=self.jobs, extra=extra)
+            return Slurm(**asked, memory_gb=self.memory_gb, at_once=self.jobs, extra=extra)
         if asked or extra:
             name = next(iter(asked), "slurm").replace("_", "-")
             raise BadInput(f"--{name} is for SLURM only: add --engine slurm, or leave it out.", name)
         return None
+
+    def bound_gb(self) -> float | None:
+        """Return about how much memory a classical model may take; None is half of the machine that runs it."""
+        if self.memory_gb is not None:
+            return SHARE_OF_MODELS * self.memory_gb if self.engine == "slurm" else self.memory_gb
+        if self.engine != "local" or self.processes() == 1:
+            return None
+        from bnt.models.classical._inputs import bound_gb
+
+        return bound_gb() / self.processes()
 
     def in_words(self, waiting: int) -> str:
         """Return where, or how many at a time, runs are carried out."""
@@ -211,6 +226,7 @@ def study_settings(target: Target, splitting: Splitting, machine: Machine) -> di
         "threads": machine.threads,
         "device": machine.device,
         "cache_gb": machine.cache_gb,
+        "memory_gb": machine.bound_gb(),
         "command": typed(),
     }
 

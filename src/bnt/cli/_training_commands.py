@@ -179,6 +179,9 @@ class Train:
     processes: int = 1
     """Train one network in so many processes, each with its part of every batch: one per GPU, or of --threads on CPUs.
     The result is that of one process but for rounding. torchrun starts them too."""
+    memory_gb: float | None = None
+    """About how much memory a classical model may take, in GB, before its features stay on disk and it is solved by
+    passes over them; by default half of the machine's."""
     bf16: bool = False
     """Autocast to bfloat16, for GPUs that have it."""
     resume: bool = False
@@ -218,6 +221,7 @@ class Train:
         from bnt.cli._options import EpochLine
         from bnt.cli._parsing import parse_settings
         from bnt.cohort import load_cohort
+        from bnt.models.classical._inputs import memory_bound
         from bnt.splits._protocols import choose_split
         from bnt.training import find_recipe
         from bnt.training._config import describe
@@ -250,6 +254,7 @@ class Train:
             return
         say_task(cohort, target)
         with (
+            memory_bound(self.memory_gb),
             EpochLine() as line,
             Tracking(self.track, config, self.out, folder=self.track_dir, watch=line) as watch,
         ):

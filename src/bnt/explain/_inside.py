@@ -130,7 +130,7 @@ def margins(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int) -> np
     """Return the margin of a class for some subjects, the members' mean, (n,)."""
     if not is_network(run):
         model: Any = run.learner.models[0]
-        found = model.decisions(Inputs.of(run.learner.prepared(cohort, rows), rows))
+        found = model.decisions(Inputs.of(run.learner.prepared(cohort, rows), rows, bounded=True))
         return decision_of(found, run.config.task.n_outputs, column)
     total = np.zeros(len(rows))
     for model in run.learner.networks():

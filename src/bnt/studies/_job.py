@@ -150,6 +150,8 @@ class Job:
         Where it is not 0, the model is fitted this many times with permuted labels, and only the scores are kept.
     cache_gb : float
         Largest size of what is kept beside the cohort; 0 keeps nothing there.
+    memory_gb : float, optional
+        About how much memory a classical model may take; by default half of the machine's.
     """
 
     cohort: str
@@ -165,6 +167,7 @@ class Job:
     data_sha256: str = ""
     draws: int = 0
     cache_gb: float = DISK_GB
+    memory_gb: float | None = None
 
     @property
     def name(self) -> str:
@@ -214,12 +217,13 @@ def run_job(job: Job) -> dict[str, Any]:
     """
     from threadpoolctl import threadpool_limits
 
+    from bnt.models.classical._inputs import memory_bound
     from bnt.models.classical._subject_matrices import sharing
     from bnt.studies._chance import run_draws
     from bnt.training._config import data_digest
     from bnt.training._run import train_run
 
-    with locked(job), threadpool_limits(job.threads), sharing(job.cache_gb):
+    with locked(job), threadpool_limits(job.threads), memory_bound(job.memory_gb), sharing(job.cache_gb):
         cohort = opened(Path(job.cohort))
         if job.data_sha256 not in ("", data_digest(cohort, job.label)):
             raise BadInput(f"{job.cohort} has changed since the study was started: restore it, and repeat the command.")

@@ -65,6 +65,9 @@ class Study:
         What was typed, to be kept in ``study.json``.
     cache_gb : float
         Largest size of what is computed once and kept in ``COHORT/cache``; 0 keeps nothing there.
+    memory_gb : float, optional
+        About how much memory a run of a classical model may take; by default half of its machine's. Beyond it the
+        features stay on disk.
 
     Attributes
     ----------
@@ -100,6 +103,7 @@ class Study:
         device: str = "cpu",
         command: str = "",
         cache_gb: float = DISK_GB,
+        memory_gb: float | None = None,
     ) -> None:
         if cohort.path is None:
             raise BadInput("A study needs a cohort on disk: save it first with cohort.save(folder).")
@@ -114,7 +118,9 @@ class Study:
         self.task, self.protocol, self.threads, self.device = task, canonical(protocol), threads, device
         if not cache_gb >= 0:
             raise BadInput(f"The cache cannot have {cache_gb} GB: give 0 for none, or a number above.", "cache_gb")
-        self.positive, self.command, self.cache_gb = positive, command, cache_gb
+        if memory_gb is not None and not memory_gb > 0:
+            raise BadInput(f"{memory_gb} GB of memory are too little: give more than 0.", "memory_gb")
+        self.positive, self.command, self.cache_gb, self.memory_gb = positive, command, cache_gb, memory_gb
         self._atlases: dict[str, Cohort] = {}
         self._digests: dict[str, str] = {}
         self.site_caution = self._site_caution()
@@ -180,6 +186,7 @@ class Study:
             device=self.device,
             data_sha256=self.data_sha256(variant),
             cache_gb=self.cache_gb,
+            memory_gb=self.memory_gb,
         )
 
     def jobs(self) -> list[Job]:

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from bnt._progress import say
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
@@ -66,6 +67,7 @@ class Learner(ABC):
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.adjustment, self.decisions = edge_adjustment(config), decision_adjustment(config)
+        self.solver = ""  # how a classical model was solved, in one sentence, where that was not in memory
 
     def fit(
         self,
@@ -315,7 +317,11 @@ class DirectLearner(Learner):
         self.model = create_model(config.model, config.n_rois, config.task.n_outputs, **config.options)
         if hasattr(self.model, "seed") and "seed" not in config.options:
             self.model.seed = config.seed  # a model that draws numbers draws them from the run's seed
-        self._every_atlas = find_entry(config.model).every_atlas
+        entry = find_entry(config.model)
+        self._every_atlas, self._bounded = entry.every_atlas, entry.family == "classical"
+
+    def _inputs(self, cohort: Cohort, rows: np.ndarray) -> Inputs:
+        return Inputs.of(cohort, rows, self._every_atlas, self._bounded)
 
     @property
     def models(self) -> list[Any]:
@@ -340,12 +346,16 @@ class DirectLearner(Learner):
                 what = "class_weight" if self.config.adjustments.class_weight else "sample_weight"
                 raise BadInput(f"Model {self.config.model!r} takes no weights: leave {what} out.", what)
             given["sample_weight"] = weights[rows]
-        self.model.fit(Inputs.of(cohort, rows, self._every_atlas), self.config.task.encode(y[rows]), **given)
+        inputs = self._inputs(cohort, rows)
+        self.solver = inputs.solver()
+        if self.solver:
+            say(self.solver)
+        self.model.fit(inputs, self.config.task.encode(y[rows]), **given)
         return []
 
     def _predict_each(self, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
         """Return the predictions of the only member."""
-        inputs = Inputs.of(cohort, rows, self._every_atlas)
+        inputs = self._inputs(cohort, rows)
         task = self.config.task
         if task.kind == "regression":
             scaled = np.asarray(self.model.predict(inputs), dtype=np.float64).reshape(-1, 1)

@@ -190,6 +190,7 @@ def _train_and_test(
         "validation": metrics_of(config.task, table, "validation", threshold),
         "site_caution": site_caution(cohort, config.label, config.task),
         **around,
+        **({"solver": learner.solver} if learner.solver else {}),
         "refit_on_validation": config.recipe.refit,
         "epochs": chosen_epochs(lines),
         "n_parameters": learner.n_parameters,
@@ -410,6 +411,7 @@ def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None
             f"- Recipe `{config.recipe_name}`: {_in_words(config.recipe, epochs)}.{refit}",
             *[f"- Adjusted: {what}." for what in config.adjustments.described()],
             *[f"- {sentence}" for sentence in report.get("new_sites", [])],
+            *([f"- {report['solver']}"] if "solver" in report else []),
             *([f"- The positive class is predicted above {report['threshold']:.3g}."] if "threshold" in report else []),
             f"- Split `{config.split or 'given'}`: {n['train']} training, {n['validation']} validation, "
             f"{n['test']} test (sha256 {config.split_sha256[:16]}).",

@@ -18,9 +18,10 @@ from scipy.stats import t as student
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, adjusted, feature_map
-from bnt.models.classical._inputs import Inputs
+from bnt.models.classical._inputs import Inputs, Streamed
 from bnt.models.classical._linear import LinearModel
 from bnt.models.classical._solvers import Calibration, Centring, check_positive, check_target, folds, project
+from bnt.models.classical._streaming import Design, Squared, coded, held_out_decisions, minimise, problems
 
 TAILS = ("both", "positive", "negative")
 
@@ -87,15 +88,12 @@ class CPM(LinearModel):
         sites = inputs.sites if self.center_sites else None
         centring = Centring.fit(sites, weight)
         groups = centring.groups(sites, len(target))
+        if isinstance(features, Streamed):
+            return self._fit_streamed_edges(features, centring, groups, target, weight)
         if sites is not None:
             features = features - (centring.averaging @ features).astype(np.float32)[groups]
         self.weights, self.intercept, n_selected = self._solve_edges(features, target, weight)
-        if not n_selected:
-            warnings.warn(
-                f"cpm: no edge has p < {self.threshold} in {len(target)} training subjects: everyone gets the same "
-                "prediction; raise threshold.",
-                stacklevel=2,
-            )
+        self._warn(n_selected, len(target))
         self.sites = centring.names
         self.offsets = np.zeros((len(centring.averaging), len(self.weights)))
         if sites is not None:
@@ -109,17 +107,73 @@ class CPM(LinearModel):
             self.calibration = Calibration.fit(decisions, target, self.n_classes, weight)
         return self
 
+    def _warn(self, n_selected: int, n: int) -> None:
+        if not n_selected:
+            warnings.warn(
+                f"cpm: no edge has p < {self.threshold} in {n} training subjects: everyone gets the same "
+                "prediction; raise threshold.",
+                stacklevel=3,
+            )
+
+    def _fit_streamed_edges(
+        self, features: Streamed, centring: Centring, groups: np.ndarray, target: np.ndarray, weight: np.ndarray
+    ) -> CPM:
+        """Fit on streamed features: one pass for means, one for correlations, one for sums, of all folds at once."""
+        weights, rest = problems(weight, folds(target, self.n_classes) if self.n_classes > 1 else ())
+        columns = coded(target, self.n_classes)[:, 0]  # (n, k)
+        share = weights / weights.sum(axis=1, keepdims=True)  # (P, n)
+        means = np.zeros((len(centring.averaging), features.shape[1]))
+        for rows in features.slices():
+            means += centring.averaging[:, rows] @ features.block(rows)
+        taken = means if self.center_sites else np.zeros_like(means)  # of each group, (groups, F)
+        y = columns[:, None] - (share @ columns)[None]  # (n, P, k)
+        pulls = np.einsum("pn,npk->pkn", share, y)
+        first, second = np.zeros((2, len(weights), features.shape[1]))
+        product = np.zeros((*pulls.shape[:2], features.shape[1]))
+        for rows in features.slices():
+            x = features.block(rows) - taken[groups[rows]]
+            x -= means[0] - taken[0]  # squares of small numbers lose fewer digits
+            first += share[:, rows] @ x
+            second += share[:, rows] @ x**2
+            product += np.tensordot(pulls[:, :, rows], x, axes=(2, 0))
+        squares = (second - first**2)[:, None]  # (P, 1, F)
+        flat = squares <= 1e-12 * squares.max(axis=2, keepdims=True, initial=1e-300)
+        spread = np.sqrt(np.maximum(squares, 0.0) * np.einsum("pn,npk->pk", share, y**2)[:, :, None])
+        r = np.where(flat | (spread == 0), 0.0, product / np.where(spread > 0, spread, np.inf))  # (P, k, F)
+        chosen = [self._chosen_edges(r[p], row.sum()) for p, row in enumerate(weights)]
+        sums = np.empty((len(weights), len(target), len(chosen[0])))
+        for rows in features.slices():
+            x = features.block(rows) - taken[groups[rows]]
+            for p, one in enumerate(chosen):
+                sums[p, rows] = project(x, one.astype(np.float64))
+        z = np.empty((len(target), len(weights), columns.shape[1]))
+        for p, (one, row) in enumerate(zip(chosen, weights)):
+            fitted = row > 0
+            coefficients, intercept = self._solve_networks(sums[p][fitted], target[fitted], row[fitted])
+            z[:, p] = sums[p] @ coefficients.T + intercept
+            if p == 0:
+                self.weights, self.intercept = coefficients @ one, intercept
+                self.offsets = taken @ self.weights.T
+        self._warn(int(chosen[0].any()), len(target))
+        self.sites = centring.names
+        if self.n_classes > 1:
+            self.calibration = Calibration.fit(held_out_decisions(z, rest), target, self.n_classes, weight)
+        return self
+
     def networks(self, features: np.ndarray, target: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return which edges are in each network, (networks, F) bool: positive, then negative, of each class."""
         columns = [target] if self.n_classes == 1 else list(solvers.signs(target, self.n_classes).T)
-        n = weight.sum()
+        r = np.stack([correlations(features, column.astype(np.float64), weight) for column in columns])
+        return self._chosen_edges(r, weight.sum())
+
+    def _chosen_edges(self, r: np.ndarray, n: float) -> np.ndarray:
+        """Return which edges are in each network, (networks, F) bool, by their correlations (k, F) in n subjects."""
         quantile = student.isf(self.threshold / 2, n - 2) if n > 2 else np.inf
         least = quantile / np.sqrt(n - 2 + quantile**2) if np.isfinite(quantile) else 1.0  # the r with that p-value
         chosen = []
-        for column in columns:
-            r = correlations(features, column.astype(np.float64), weight)
-            chosen += [r > least] if self.tails != "negative" else []
-            chosen += [r < -least] if self.tails != "positive" else []
+        for one in r:
+            chosen += [one > least] if self.tails != "negative" else []
+            chosen += [one < -least] if self.tails != "positive" else []
         return np.stack(chosen)
 
     def _solve_edges(
@@ -128,13 +182,20 @@ class CPM(LinearModel):
         """Select, sum and fit; return the weights of the edges (k, F), the intercept (k,) and how many were kept."""
         chosen = self.networks(features, target, weight)
         sums = project(features, chosen.astype(np.float64))  # (n, networks)
+        coefficients, intercept = self._solve_networks(sums, target, weight)
+        return coefficients @ chosen, intercept, int(chosen.any(axis=0).sum())
+
+    def _solve_networks(
+        self, sums: np.ndarray, target: np.ndarray, weight: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients (k, networks) and intercept (k,) of the model on the networks' sums."""
         share = weight / weight.sum()
         mean = share @ sums
         sd = np.sqrt(share @ (sums - mean) ** 2)
         scale = np.where(sd > 0, sd, np.inf)
         coefficients, intercept = self._solve_sums((sums - mean) / scale, target, weight)
         coefficients = coefficients / scale  # (k, networks)
-        return coefficients @ chosen, intercept - coefficients @ mean, int(chosen.any(axis=0).sum())
+        return coefficients, intercept - coefficients @ mean
 
     def _solve_sums(self, sums: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients (k, networks) and intercept (k,) of the model on standardised sums."""
@@ -148,6 +209,9 @@ class CPM(LinearModel):
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         raise NotImplementedError("cpm is fitted on edges, not on a kernel")
+
+    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        raise NotImplementedError("cpm is fitted on edges, not on all features")
 
 
 class Profiles(FeatureMap):
@@ -231,4 +295,30 @@ class KRR(LinearModel):
             for penalty in self.penalties:
                 dual, mean = solvers.ridge(among, target[fitted], weight[fitted], self.n_classes, penalty)
                 errors[penalty] += float(weight[rest] @ ((of @ dual + mean - truth[rest]) ** 2).sum(axis=1))
-        return min(errors, key=lambda penalty: (errors[penalty], abs(np.log(penalty))))
+        return _best_of(errors)
+
+    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Choose the penalty once, on folds of everyone; folds that only calibrate take it over."""
+        penalty = self.penalty or self._chosen_streamed(design, target)
+        return minimise(design, Squared(coded(target, self.n_classes)), np.full(len(design.weights), penalty))
+
+    def _chosen_streamed(self, design: Design, target: np.ndarray) -> float:
+        weight, y = design.weights[0], coded(target, self.n_classes)
+        weights, rest = problems(weight, folds(target, self.n_classes))
+        if not rest:
+            return 1.0
+        each = len(self.penalties)
+        inner = Design(design.views, (False,), None, np.repeat(weights[1:], each, axis=0))
+        penalties = np.tile(self.penalties, len(rest)) * design.scales[0] / inner.scales  # of everyone's mean square
+        z = minimise(inner, Squared(y), penalties)[2].reshape(len(y), len(rest), each, -1)
+        errors = dict.fromkeys(self.penalties, 0.0)
+        for fold, rows in enumerate(rest):
+            wrong = ((z[rows, fold] - y[rows]) ** 2).sum(axis=2)  # (m, penalties)
+            for penalty, error in zip(self.penalties, weight[rows] @ wrong):
+                errors[penalty] += float(error)
+        return _best_of(errors)
+
+
+def _best_of(errors: dict[float, float]) -> float:
+    """Return the penalty with the smallest error; of equal ones, the one nearest to 1."""
+    return min(errors, key=lambda penalty: (errors[penalty], abs(np.log(penalty))))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bnt.cohort import square
 from bnt.cohort._triangle import endpoints, n_edges
 from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
-from bnt.models.classical._inputs import Confounds, Inputs
+from bnt.models.classical._inputs import Confounds, Inputs, Streamed
 from bnt.models.classical._solvers import combine, gram
 from bnt.models.classical._subject_matrices import from_correlations, from_series, key_of, pack, remembered, unpack
 
@@ -64,11 +64,18 @@ class FeatureMap(ABC):
         return self
 
     def transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, F) float32."""
+        """Return (n, F) float32; of inputs that stay on disk :class:`Streamed`, which solvers read block by block."""
+        if inputs.stored:
+            return cast(np.ndarray, Streamed(self.transform, inputs))
         return self._given(inputs, "features", lambda: self._transform(inputs))
 
-    def products(self, inputs: Inputs, features: np.ndarray) -> np.ndarray:
-        """Return all inner products, (n, n) float64, of features that :meth:`transform` gave for these subjects."""
+    def products(self, inputs: Inputs, features: np.ndarray) -> np.ndarray | None:
+        """Return all inner products, (n, n) float64, of features that :meth:`transform` gave for these subjects.
+
+        None for streamed features, whose solver needs no products.
+        """
+        if inputs.stored:
+            return None
         return self._given(inputs, "products", lambda: gram(features))
 
     def _given(self, inputs: Inputs, what: str, make: Callable[[], np.ndarray]) -> np.ndarray:
@@ -139,8 +146,11 @@ class EdgeFeatures(FeatureMap):
 
     def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
         """Decide whether an unknown kind holds correlations."""
-        check_edges(inputs, self.n_rois)
-        self.holds_correlations = self._are_correlations(inputs, bool((np.abs(inputs.edges) <= 1.0).all()))
+        small = True
+        for _, part in inputs.blocks():
+            check_edges(part, self.n_rois)
+            small &= bool((np.abs(part.edges) <= 1.0).all())
+        self.holds_correlations = self._are_correlations(inputs, small)
 
     @staticmethod
     def _are_correlations(inputs: Inputs, otherwise: bool) -> bool:
@@ -204,8 +214,7 @@ class TangentFeatures(FeatureMap):
         """Fit the reference; subjects count by their weight."""
         self.edges.fit(inputs, weight)
         self.uses_series = inputs.series is not None and self.estimate != "correlations"
-        mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
-        self._set_reference(unpack(mean, self.n_rois)[0])
+        self._set_reference(unpack(_mean(self._packed, inputs, weight), self.n_rois)[0])
 
     def _set_reference(self, reference: np.ndarray) -> None:
         self.reference = reference
@@ -259,16 +268,17 @@ class ShrunkTangent(FeatureMap):
 
     def _fit(self, inputs: Inputs, weight: np.ndarray) -> None:
         """Fit the mean edges and the reference."""
-        correlations = self.edges.fit(inputs, weight).correlations(inputs)
-        total, summed = np.zeros((2, correlations.shape[1]))
-        for rows in _few(len(correlations)):
-            part = correlations[rows]
-            there = ~self._missing(part)
-            total += weight[rows] @ there
-            summed += weight[rows] @ (part * there)
+        self.edges.fit(inputs, weight)
+        total, summed = np.zeros((2, inputs.edges.shape[1]))
+        for block, some in inputs.blocks():
+            correlations, counts = self.edges.correlations(some), weight[block]
+            for rows in _few(len(correlations)):
+                part = correlations[rows]
+                there = ~self._missing(part)
+                total += counts[rows] @ there
+                summed += counts[rows] @ (part * there)
         self.mean_edges = summed / np.maximum(total, 1e-300)  # 0 for a region that no training subject has
-        mean = combine(self._packed(inputs), weight[:, None] / weight.sum())
-        self._set_reference(unpack(mean, self.n_rois))
+        self._set_reference(unpack(_mean(self._packed, inputs, weight), self.n_rois))
 
     def _set_reference(self, reference: np.ndarray) -> None:
         self.reference = reference[0]
@@ -355,7 +365,8 @@ class Adjusted(FeatureMap):
         root = np.sqrt(weight)[:, None]
         full = np.concatenate([np.ones((len(design), 1)), design], axis=1)
         solver = np.linalg.pinv(root * full)[1:]  # (k, n): the intercept is fitted and left in
-        self.slopes = (solver @ (root * self.inner.transform(inputs))).astype(np.float32)
+        each = (solver[:, r] @ (root[r] * self.inner.transform(part)) for r, part in inputs.blocks())
+        self.slopes = _total(each).astype(np.float32)
 
     def _transform(self, inputs: Inputs) -> np.ndarray:
         """Return (n, F) float32."""
@@ -380,6 +391,20 @@ def adjusted(inner: FeatureMap, confounds: str) -> FeatureMap:
     """Return a feature map without the named confounds (``age+sex``), or the map itself where none is named."""
     names = tuple(name for name in confounds.split("+") if name)
     return Adjusted(inner, names) if names else inner
+
+
+def _mean(packed: Callable[[Inputs], np.ndarray], inputs: Inputs, weight: np.ndarray) -> np.ndarray:
+    """Return the weighted mean of the subjects' packed matrices, (1, F) float64."""
+    share = weight[:, None] / weight.sum()
+    return _total(combine(packed(part), share[rows]) for rows, part in inputs.blocks())
+
+
+def _total(each: Iterator[np.ndarray]) -> np.ndarray:
+    """Return the sum over blocks; of one block, that block to the bit."""
+    total = next(each)
+    for one in each:
+        total = total + one
+    return total
 
 
 def _few(n: int) -> Iterator[slice]:

@@ -1,14 +1,22 @@
 """What a classical model reads: edge vectors, sites, time series; and confounds as a design matrix.
 
+Where the products and features of so many people would take more memory than :func:`memory_bound` allows, edges stay on
+disk (:class:`StoredEdges`) and features go into a file (:class:`Streamed`); both are read block by block.
+
 A confound is a column of ``participants.tsv``: numbers as they are, words as one column per level but the first. A
 missing number counts as the training subjects' mean, a word that training has not seen as the first level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +26,105 @@ from bnt.cohort._scans import Series
 from bnt.errors import BadInput
 from bnt.models.classical._subject_matrices import content_of
 
+AT_ONCE = 256  # subjects per block
+_bound_gb: float | None = None  # None: half of what the machine has
+
+
+@contextmanager
+def memory_bound(gb: float | None) -> Iterator[None]:
+    """Let classical models take about so much memory, in GB; None is half of this machine's."""
+    global _bound_gb
+    if gb is not None and not gb > 0:
+        raise BadInput(f"{gb} GB of memory are too little: give more than 0.", "memory_gb")
+    before, _bound_gb = _bound_gb, gb
+    try:
+        yield
+    finally:
+        _bound_gb = before
+
+
+def bound_gb() -> float:
+    """Return how much memory, in GB, classical models may take: as said, or half of this machine's (or container's)."""
+    if _bound_gb is not None:
+        return _bound_gb
+    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):
+        limit = Path("/sys/fs/cgroup") / file
+        text = limit.read_text().strip() if limit.is_file() else ""
+        most = min(most, int(text)) if text.isdigit() else most
+    return most / 2e9
+
+
+def exact_gb(n: int, n_edges: int) -> float:
+    """Return about how much memory, in GB, an exact solution for n subjects takes: edges, features, products."""
+    return (12.0 * n * n_edges + 80.0 * n * n) / 1e9
+
+
+class StoredEdges:
+    """Edges of a cohort that stay on disk; an index reads those rows, (n, E) float32."""
+
+    ndim = 2
+
+    def __init__(self, cohort: Cohort) -> None:
+        self.cohort, self.shape = cohort, cohort.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return self.cohort.edges(np.arange(len(self))[rows])
+
+
+class Streamed:
+    """Features of many subjects, (n, F) float32, in a file without a name: read block by block, never whole.
+
+    Parameters
+    ----------
+    transform : callable
+        From the inputs of a block to its features.
+    inputs : Inputs
+    """
+
+    def __init__(self, transform: Callable[[Inputs], np.ndarray], inputs: Inputs) -> None:
+        self.shape = (len(inputs), 0)
+        self._file = tempfile.TemporaryFile(prefix="bnt-features-")  # noqa: SIM115 - it lives as long as this object
+        for rows, part in inputs.blocks():
+            found = np.ascontiguousarray(transform(part), dtype=np.float32)
+            if rows.start == 0:
+                self.shape = (len(inputs), found.shape[1])
+                self._check_room()
+            self._file.write(found.data)
+        self._file.flush()
+
+    def _check_room(self) -> None:
+        needed, place = 4 * self.shape[0] * self.shape[1], tempfile.gettempdir()
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            raise BadInput(
+                f"The features of {self.shape[0]} subjects take {needed / 1e9:.1f} GB and {place} has {free / 1e9:.1f} "
+                "free: set TMPDIR to a folder with more, or give more --memory-gb.",
+                "memory_gb",
+            )
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def slices(self) -> Iterator[slice]:
+        """Yield the rows of each block."""
+        for start in range(0, len(self), AT_ONCE):
+            yield slice(start, min(start + AT_ONCE, len(self)))
+
+    def block(self, rows: slice) -> np.ndarray:
+        """Read one block, (m, F) float32."""
+        out = np.empty((rows.stop - rows.start, self.shape[1]), dtype=np.float32)
+        view, position = out.reshape(-1).view(np.uint8).data, 4 * rows.start * self.shape[1]
+        while len(view):  # one call reads 2 GB at most
+            read = os.preadv(self._file.fileno(), [view], position)
+            if not read:
+                raise OSError("a temporary file of features has become shorter")
+            view, position = view[read:], position + read
+        return out
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -26,7 +133,7 @@ class Inputs:
     Attributes
     ----------
     edges : array, (n, E) float32
-        Connectomes in the order of :mod:`bnt.cohort._triangle`.
+        Connectomes in the order of :mod:`bnt.cohort._triangle`; or :class:`StoredEdges`.
     kind : str
         What the entries are: a name of :data:`bnt.connectivity.KINDS`, or ``unknown``.
     diagonal : float
@@ -73,21 +180,50 @@ class Inputs:
         return len(self.edges)
 
     @classmethod
-    def of(cls, cohort: Cohort, rows: Any = None, every_atlas: bool = False) -> Inputs:
-        """Return the inputs of a cohort, or of some of its subjects (positions, or a mask)."""
+    def of(cls, cohort: Cohort, rows: Any = None, every_atlas: bool = False, bounded: bool = False) -> Inputs:
+        """Return the inputs of a cohort, or of some of its subjects (positions, or a mask).
+
+        With ``bounded``, edges stay on disk where an exact solution would take more than :func:`memory_bound`.
+        """
         others = [name for name in cohort.atlases if name != cohort.atlas] if every_atlas else []
         chosen = cohort if rows is None else cohort.select(rows)
+        stored = bounded and exact_gb(*chosen.shape) > bound_gb()
         return cls(
-            edges=chosen.edges(np.arange(len(chosen))),
+            edges=cast(np.ndarray, StoredEdges(chosen)) if stored else chosen.edges(np.arange(len(chosen))),
             kind=chosen.kind,
             diagonal=chosen.diagonal,
             sites=np.asarray(chosen.sites).astype(str),
             series=chosen.timeseries,
             people=chosen.participants,
             atlas=chosen.atlas,
-            others={name: cls.of(chosen.with_atlas(name)) for name in others},
-            content=content_of(chosen),
+            others={name: cls.of(chosen.with_atlas(name), bounded=bounded) for name in others},
+            content="" if stored else content_of(chosen),
         )
+
+    @property
+    def stored(self) -> bool:
+        """Whether the edges stay on disk, so that features are streamed."""
+        return isinstance(self.edges, StoredEdges)
+
+    def solver(self) -> str:
+        """Return, in one sentence, how models of these training subjects are solved where that is not in memory."""
+        if not self.stored:
+            return ""
+        n, n_edges = self.edges.shape
+        return (
+            f"{n:,} training subjects would take about {exact_gb(n, n_edges):.1f} GB and the bound is {bound_gb():.3g} "
+            "GB (--memory-gb): the features stay on disk and the model is solved by passes over them."
+        )
+
+    def blocks(self) -> Iterator[tuple[slice, Inputs]]:
+        """Yield rows and inputs, a few subjects at a time where the edges stay on disk, otherwise all at once."""
+        if not self.stored:
+            yield slice(0, len(self)), self
+            return
+        for start in range(0, len(self), AT_ONCE):
+            rows = slice(start, min(start + AT_ONCE, len(self)))
+            part = self.take(np.arange(rows.start, rows.stop))
+            yield rows, replace(part, edges=self.edges[rows])
 
     @property
     def families(self) -> np.ndarray | None:
@@ -105,8 +241,11 @@ class Inputs:
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
+        edges = self.edges
+        if isinstance(edges, StoredEdges):
+            edges = cast(np.ndarray, StoredEdges(edges.cohort.select(rows)))
         return Inputs(
-            edges=self.edges[rows],
+            edges=edges if self.stored else edges[rows],
             kind=self.kind,
             diagonal=self.diagonal,
             sites=None if self.sites is None else self.sites[rows],

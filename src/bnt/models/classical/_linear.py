@@ -23,8 +23,9 @@ from scipy.special import expit, softmax
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
+from bnt.models.classical import _streaming as streaming
 from bnt.models.classical._features import adjusted, feature_map
-from bnt.models.classical._inputs import Inputs
+from bnt.models.classical._inputs import Inputs, Streamed
 from bnt.models.classical._solvers import (
     Calibration,
     Centring,
@@ -36,6 +37,7 @@ from bnt.models.classical._solvers import (
     project,
     site_groups,
 )
+from bnt.models.classical._streaming import Design, Hinge, LogLoss, Squared, Tube, coded, minimise
 
 NEW_SITE_SUBJECTS = 10
 
@@ -101,13 +103,13 @@ class LinearModel(Decides):
     def fit_features(
         self,
         features: np.ndarray,
-        products: np.ndarray,
+        products: np.ndarray | None,
         sites: np.ndarray | None,
         target: np.ndarray,
         weight: np.ndarray,
         parts: Iterable[tuple[np.ndarray, np.ndarray]] | None,
     ) -> np.ndarray | None:
-        """Fit on feature vectors (n, F) and their inner products (n, n).
+        """Fit on feature vectors (n, F) and their inner products (n, n); on streamed features there are no products.
 
         Returns decisions (n, k) for the held-out rows of ``parts``, pairs of rows to fit on and to hold out.
 
@@ -115,6 +117,9 @@ class LinearModel(Decides):
         confounds, which have seen all training subjects; groups may sit on both sides of a fold.
         """
         sites = sites if self.center_sites else None
+        if isinstance(features, Streamed):
+            return self._fit_streamed(features, sites, target, weight, parts)
+        assert products is not None
         centring, columns, scale, dual, self.intercept = self._fit_rows(products, sites, target, weight)
         self.weights = combine(features, centring.spread(dual, columns) / scale)
         self.sites = centring.names
@@ -125,6 +130,27 @@ class LinearModel(Decides):
         for fitted, rest in parts:
             decisions[rest] = self.held_out(products, sites, target, weight, fitted, rest)
         return decisions
+
+    def _fit_streamed(
+        self,
+        features: Streamed,
+        sites: np.ndarray | None,
+        target: np.ndarray,
+        weight: np.ndarray,
+        parts: Iterable[tuple[np.ndarray, np.ndarray]] | None,
+    ) -> np.ndarray | None:
+        """Fit on streamed features, all folds in the same passes."""
+        weights, rest = streaming.problems(weight, parts)
+        design = Design([features], (self.center_sites,), sites, weights)
+        found, intercepts, z = self._solve_streamed(design, target)
+        self.weights, self.intercept = found[0] / design.scales[0] ** 0.5, intercepts[0]
+        self.sites = design.centrings[0][0].names
+        self.offsets = design.means[0][0].astype(np.float64) @ self.weights.T
+        return None if parts is None else streaming.held_out_decisions(z, rest)
+
+    @abstractmethod
+    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return weights (P, k, F), intercepts (P, k) and decisions (n, P, k) of the problems of a design."""
 
     def held_out(
         self,
@@ -243,6 +269,17 @@ class SVM(LinearModel):
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         return solvers.svm(kernel, target, weight, self.n_classes, self.C)
 
+    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        y, weights, penalties = coded(target, self.n_classes), design.weights, np.full(len(design.weights), 1 / self.C)
+        if self.n_classes > 1:
+            return minimise(design, Hinge(y), penalties)
+        share = weights / weights.sum(axis=1, keepdims=True)
+        mean = share @ target  # (P,): as for products, the target is standardised
+        sd = np.sqrt(np.maximum(share @ target**2.0 - mean**2, 0.0))
+        sd = np.where(sd > 0, sd, 1.0)
+        w, b, z = minimise(design, Tube((y - mean[:, None]) / sd[:, None]), penalties)
+        return w * sd[:, None, None], b * sd[:, None] + mean[:, None], z * sd[:, None] + mean[:, None]
+
 
 @dataclass(eq=False)
 class Ridge(LinearModel):
@@ -266,6 +303,10 @@ class Ridge(LinearModel):
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         return solvers.ridge(kernel, target, weight, self.n_classes, self.penalty)
+
+    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        penalties = np.full(len(design.weights), self.penalty)
+        return minimise(design, Squared(coded(target, self.n_classes)), penalties)
 
 
 @dataclass(eq=False)
@@ -293,6 +334,11 @@ class Logistic(LinearModel):
 
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         return solvers.logistic(kernel, target, weight, self.n_classes, self.C)
+
+    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        y = coded(target, self.n_classes)
+        loss = LogLoss(y if self.n_classes == 2 else (y + 1.0) / 2.0)
+        return minimise(design, loss, np.full(len(design.weights), 1.0 / self.C))
 
     def predict_proba(self, inputs: Inputs) -> np.ndarray:
         """Return class probabilities, (n, C)."""

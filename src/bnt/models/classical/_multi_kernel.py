@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, Lagged, ShrunkTangent, TangentFeatures, adjusted
-from bnt.models.classical._inputs import Inputs
+from bnt.models.classical._inputs import Inputs, Streamed
 from bnt.models.classical._solvers import (
+    LEAST_LENGTH,
     Calibration,
     Centring,
     Decides,
@@ -29,9 +30,9 @@ from bnt.models.classical._solvers import (
     project,
     site_groups,
 )
+from bnt.models.classical._streaming import Design, Squared, coded, held_out_decisions, minimise, problems
 
 KEPT_BYTES = 4 << 30  # of features; ABIDE at 200 ROIs takes 0.4 GB
-LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
 
 
 class MultiKernel(Decides):
@@ -108,20 +109,50 @@ class MultiKernel(Decides):
         parts: Iterable[tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> np.ndarray:
         """Fit on the features of the views; return decisions for the held-out rows of ``parts`` (five folds)."""
+        if parts is None:
+            parts = folds(target, self.n_classes) if self.n_classes > 1 else ()
+        if features.inputs.stored:
+            return self._fit_streamed(features, sites, target, weight, parts)
         everyone = np.arange(len(target))
         centrings = self._centrings(sites, weight)
-        products = []
+        products: list[np.ndarray] = []
         for name, part in features.items():
-            products.append(self.views[name].products(features.inputs, part))
+            found = self.views[name].products(features.inputs, part)
+            assert found is not None
+            products.append(found)
             self.means[name] = combine(part, centrings[1].averaging.T).astype(np.float32)  # (1 + sites, F)
         kernel, lengths = self._kernel(products, centrings, sites, everyone, everyone)
         dual, self.intercept = solvers.ridge(kernel, target, weight, self.n_classes, self.penalty)
         self._keep(features, centrings, sites, dual / len(lengths), lengths)
         decisions = kernel @ dual + self.intercept
-        if parts is None:
-            parts = folds(target, self.n_classes) if self.n_classes > 1 else ()
         for fitted, rest in parts:
             decisions[rest] = self.held_out(products, sites, target, weight, fitted, rest)
+        if self.n_classes > 1:
+            self.calibration = Calibration.fit(decisions, target, self.n_classes, weight)
+        return decisions
+
+    def _fit_streamed(
+        self,
+        features: Features,
+        sites: np.ndarray | None,
+        target: np.ndarray,
+        weight: np.ndarray,
+        parts: Iterable[tuple[np.ndarray, np.ndarray]],
+    ) -> np.ndarray:
+        """Fit on streamed features; the same as :meth:`fit_features`, by passes over them."""
+        weights, rest = problems(weight, parts)
+        views = cast(list[Streamed], [features[name] for name in self.views])
+        design = Design(views, (False, True), sites, weights, unit=True)
+        y = coded(target, self.n_classes)
+        means = weights @ y[:, 0] / weights.sum(axis=1, keepdims=True)  # (problems, k)
+        found, _, z = minimise(design, Squared(y - means), np.full(len(weights), self.penalty))
+        self.intercept, self.sites = means[0], design.centrings[1][0].names
+        split = np.split(found[0], len(design.means), axis=1)
+        for i, name in enumerate(self.views):
+            both = np.stack(split[2 * i : 2 * i + 2])
+            self.weights[name] = both / len(design.means) ** 0.5  # (2, k, F)
+            self.means[name] = design.means[2 * i + 1][0, : 1 + len(self.sites)]
+        decisions = held_out_decisions(z + means, rest)
         if self.n_classes > 1:
             self.calibration = Calibration.fit(decisions, target, self.n_classes, weight)
         return decisions
@@ -201,6 +232,8 @@ class MultiKernel(Decides):
 
     def decisions_of(self, features: Features) -> np.ndarray:
         """Return decision values of features."""
+        if features.inputs.stored:  # read a few subjects at a time: no file is needed
+            return np.concatenate([self.decisions_of(self.features_of(part)) for _, part in features.inputs.blocks()])
         n = len(features.inputs)
         own = site_groups(self.sites, features.inputs.sites, n)
         total = np.tile(self.intercept, (n, 1)).astype(np.float64)
@@ -273,7 +306,9 @@ class Features(Mapping[str, np.ndarray]):
         if name in self._kept:
             return self._kept[name]
         found = self.views[name].transform(self.inputs)
-        if found.nbytes <= self.left:
+        if self.inputs.stored:
+            self._kept[name] = found
+        elif found.nbytes <= self.left:
             self._kept[name] = found
             self.left -= found.nbytes
         return found

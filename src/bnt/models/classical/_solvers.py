@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR
 
 from bnt.errors import BadInput
-from bnt.models.classical._inputs import Inputs
+from bnt.models.classical._inputs import Inputs, Streamed
 
 
 def check_target(
@@ -53,6 +53,7 @@ def refuse_regression(n_classes: int) -> None:
 
 
 COLUMNS_AT_ONCE = 8192
+LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
 
 
 def gram(features: np.ndarray) -> np.ndarray:
@@ -74,7 +75,9 @@ def combine(features: np.ndarray, dual: np.ndarray) -> np.ndarray:
 
 
 def project(features: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return inner products with weights, in double precision: (n, F), (k, F) -> (n, k)."""
+    """Return inner products with weights, in double precision: (n, F), (k, F) -> (n, k); also of streamed features."""
+    if isinstance(features, Streamed):
+        return np.concatenate([project(features.block(rows), weights) for rows in features.slices()])
     total = np.zeros((len(features), len(weights)))
     for start in range(0, features.shape[1], COLUMNS_AT_ONCE):
         part = slice(start, start + COLUMNS_AT_ONCE)
