@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import bnt
 from bnt.cli._main import main
 from bnt.cohort import load_cohort
 from bnt.report import write_report
@@ -50,6 +51,18 @@ def test_the_page_of_a_run_and_its_card_name_no_subject_and_no_folder(pages, exp
     assert leaked(text, names, cohort_folder) == []
     assert leaked((explained_run / "model_card.md").read_text(), names, cohort_folder) == []
     assert f"bnt train {cohort_folder.name}" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_of_a_validation_names_no_subject_and_no_folder(explained_run, cohort_folder, tmp_path):
+    other = bnt.simulate_cohort(n_subjects=60, n_rois=load_cohort(cohort_folder).n_rois, n_sites=2, seed=11)
+    other.save(tmp_path / "elsewhere")
+    words = ["validate", str(explained_run), str(tmp_path / "elsewhere"), "--allow-same-ids"]
+    assert main([*words, "--out", str(tmp_path / "validated")]) == 0
+    text = everything(tmp_path / "validated" / "validation.html")
+    assert leaked(text, other.ids.tolist(), tmp_path / "elsewhere") == []
+    assert leaked(text, [], explained_run) == []
+    assert "elsewhere" in text
 
 
 @pytest.mark.usefixtures("undrawn")

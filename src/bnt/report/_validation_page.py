@@ -14,7 +14,7 @@ from bnt.plotting import _charts as charts
 from bnt.plotting import _predicted as curves
 from bnt.plotting._words import heading, shown, shown_name, spoken, spoken_interval
 from bnt.predict._validation import Validation
-from bnt.report._render import Chart, render
+from bnt.report._render import Chart, render, shareable
 
 MARKER = "validation.json"
 IDEAL = {"auroc": "100 (chance 50)", "calibration_slope": "1", "calibration_intercept": "0", "brier": "0", "mae": "0"}
@@ -51,7 +51,8 @@ def write_validation(found: Validation, folder: str | Path, *, overwrite: bool =
     'validation.html'
     """
     folder = Path(folder)
-    page = render("validation.html", **validation_page(found))
+    folders, ids = [found.facts["run"], found.facts["cohort"]], found.people["participant_id"].astype(str).tolist()
+    page = render("validation.html", **shareable(validation_page(found), folders, ids))
     with new_folder(folder, overwrite=overwrite, marker=MARKER) as work:
         write_atomic(work / MARKER, json.dumps(found.to_dict(), indent=2) + "\n")
         write_atomic(work / "people.csv", found.people.to_csv(index=False))
