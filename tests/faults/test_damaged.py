@@ -133,6 +133,15 @@ def test_damaged_files_of_a_study_are_a_sentence(copy, name, text, capsys):
 
 
 @pytest.mark.parametrize(
+    "text", ["{}", '{"splits": 7, "seeds": [], "variants": []}', '{"splits": [], "seeds": [], "variants": {"a": 1}}']
+)
+def test_a_study_with_a_damaged_description_is_not_resumed(copy, text, capsys):
+    (copy / "study" / "study.json").write_text(text)
+    words = ["compare", "cohort", "--models", "ridge", "logistic", "--splits", "2", "--jobs", "1", "--out", "study"]
+    assert "study.json" in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("predictions.csv", "participant_id,part\n1,test\n"),

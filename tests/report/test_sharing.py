@@ -54,8 +54,8 @@ def test_the_page_of_a_run_and_its_card_name_no_subject_and_no_folder(pages, exp
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_page_of_a_validation_names_no_subject_and_no_folder(explained_run, cohort_folder, tmp_path):
-    other = bnt.simulate_cohort(n_subjects=60, n_rois=load_cohort(cohort_folder).n_rois, n_sites=2, seed=11)
+def test_the_page_of_a_validation_names_no_subject_and_no_folder(explained_run, tmp_path):
+    other = bnt.simulate_cohort(n_subjects=60, n_rois=12, n_modules=3, n_sites=2, seed=11)
     other.save(tmp_path / "elsewhere")
     words = ["validate", str(explained_run), str(tmp_path / "elsewhere"), "--allow-same-ids"]
     assert main([*words, "--out", str(tmp_path / "validated")]) == 0

@@ -31,7 +31,13 @@ def read_study(folder: str | Path) -> dict[str, Any]:
     file = Path(folder) / "study.json"
     if not file.is_file():
         raise BadInput(f"{folder} has no study.json, so it is not a study: give the folder that bnt compare made.")
-    return read_json(file, "repeat the bnt compare command")
+    advice = "remove it and repeat the command that made the study; its runs are kept"
+    found = read_json(file, advice)
+    with readable(file, advice):
+        for variant in found["variants"]:
+            variant["name"].casefold(), variant["model"].casefold()
+        list(found["splits"]), list(found["seeds"])
+    return found
 
 
 def read_report(run: Path) -> dict[str, Any]:
