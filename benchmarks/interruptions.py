@@ -28,6 +28,7 @@ from typing import Any
 from fault_targets import COMPARE, NETWORK
 from mutants import SECONDS, Table
 
+import bnt.__main__
 from bnt.cli._main import COMMANDS, entry_point
 
 MEASURED = (
@@ -104,8 +105,6 @@ def prepare() -> None:
     import numpy as np
     import pandas as pd
 
-    import bnt
-
     other = bnt.simulate_cohort(n_subjects=60, n_rois=20, n_sites=2, n_volumes=40, seed=7)
     people = other.participants.assign(participant_id=[f"else-{i:03d}" for i in range(60)], family="")
     people["family"] = people["participant_id"]
@@ -131,18 +130,25 @@ def prepare() -> None:
 
 def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -> int:
     """Start a command in a process group of its own and return its number; it writes what it says into a file."""
+    # A signal that comes before the child has begun waits until it has: a forked command is a Python that runs already.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     child = os.fork()
     if child:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return child
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in commands behind an &
+        if not real:
+            signal.signal(signal.SIGINT, bnt.__main__._leave)
+            signal.signal(signal.SIGTERM, bnt.__main__._leave)
         said = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         if limit is not None:
             resource.setrlimit(limit[0], (limit[1], limit[1]))
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if real:
             os.execv(sys.executable, [sys.executable, "-m", "bnt", *words])
         from bnt.studies import _engine, _server
@@ -162,9 +168,11 @@ def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -
     except BaseException:  # noqa: BLE001 - what Python would print
         import traceback
 
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+            sys.stderr.flush()
+    finally:
+        os._exit(1)  # never back into the process that forked it
 
 
 def _wait(child: int, seconds: float) -> int | None:
@@ -319,7 +327,8 @@ def one_kill(
         os.waitpid(child, 0)
         return "", f"it did not end within {SECONDS} s"
     said = Path(LOG).read_text(errors="replace")
-    if "Traceback" in said or code not in (0, -signal.SIGKILL, 128 + number):
+    unborn = real and code == -number and not said  # Python itself had not begun
+    if "Traceback" in said or (code not in (0, -signal.SIGKILL, 128 + number) and not unborn):
         return code, f"code {code}: {said.strip()[-150:]}"
     there = any(Path(name).exists() for name in ("new", "new.csv", "new.html"))
     last, said = run([*words, *(again if there else [])])

@@ -65,6 +65,13 @@ def test_a_signal_while_a_text_is_executed_keeps_its_code(tmp_path):
     assert (code, said) == (143, ["bnt info: ended by a signal; no partial file is left."])
 
 
+@pytest.mark.parametrize("words", [["nosuch"], ["info", "nowhere"]])
+def test_the_code_is_right_where_nothing_can_be_said(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "bnt", *words], stdout=full, stderr=full, check=False)
+    assert done.returncode == 2
+
+
 def test_an_interrupt_that_a_library_hides_is_still_one(monkeypatch, capsys):
     def hidden(_):
         try:

@@ -174,9 +174,17 @@ def main(arguments: list[str] | None = None) -> int:
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f": choose one of {', '.join(COMMANDS)}."
-        print(f"bnt: unknown command {name!r}{hint}", file=sys.stderr)
+        _say(f"bnt: unknown command {name!r}{hint}")
         return 2
     return run_command(name, rest)
+
+
+def _say(sentence: str) -> None:
+    """Print the sentence that ends a command; where it cannot be written, the exit code alone says it."""
+    try:
+        print(sentence, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _sentence(message: Warning | str, *_: object, **__: object) -> str:
@@ -227,7 +235,7 @@ def run_command(name: str, rest: list[str]) -> int:
         code, sentence = _ending(name, error, options)
         if not sentence:
             raise
-        print(f"bnt {name}: {' '.join(sentence.split())}", file=sys.stderr)  # libraries' own words may have line ends
+        _say(f"bnt {name}: {' '.join(sentence.split())}")  # libraries' own words may have line ends
         return code
 
 
@@ -300,7 +308,7 @@ def entry_point() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
-        print(f"bnt: what it says cannot be written: {error.strerror}.", file=sys.stderr)
+        _say(f"bnt: what it says cannot be written: {error.strerror}.")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 2
     for number in numbers:
