@@ -8,13 +8,14 @@ import re
 import signal
 import sys
 import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from small_studies import make_study, tiny, weights
 
 from bnt.cli._options import Machine
-from bnt.cohort._files import holder
+from bnt.cohort._files import held, holder
 from bnt.errors import BadInput
 from bnt.studies import Slurm, _engine, _slurm
 from bnt.studies._engine import last_line
@@ -163,6 +164,35 @@ def test_pickles_of_an_earlier_submission_are_removed_unread_and_links_are_left(
     assert new.stat().st_mode & 0o077 == 0, "others can read or write what the jobs load"
     assert list(old.iterdir()) == []
     assert list(mine.iterdir()) == [mine / "1_0_result.pkl"]
+
+
+def test_pickles_of_another_command_that_lives_are_left(tmp_path):
+    theirs = tmp_path / "slurm" / "theirs"
+    theirs.mkdir(parents=True)
+    (theirs / "1_0_submitted.pkl").touch()
+    with held(theirs / _slurm.LOCK, of=theirs):
+        _slurm._new_folder(tmp_path / "slurm")
+        assert (theirs / "1_0_submitted.pkl").exists()
+    _slurm._new_folder(tmp_path / "slurm")
+    assert not (theirs / "1_0_submitted.pkl").exists()
+
+
+def test_a_job_that_is_queued_while_another_command_works_on_its_run_is_no_failure(on_this_machine, cohort, tmp_path):
+    study = make_study(tmp_path / "study", cohort, [RIDGE], n_splits=1)
+    (job,) = study.jobs()
+    other = ExitStack()
+    other.enter_context(held(lock_of(job), of=Path(job.folder)))
+    seen = []
+
+    def watch(running: list[Job], done: int, total: int, failures: dict[str, str]) -> None:
+        seen.append(done)
+        assert failures == {}
+        if running == [job]:
+            other.close()
+
+    assert study.run(engine="slurm", watch=watch) == {}
+    assert len(predictions(study.folder)) == 1
+    assert seen[-1] == 1
 
 
 def test_without_submitit_or_slurm_the_engine_says_so(cohort, tmp_path, monkeypatch):

@@ -123,7 +123,7 @@ class Fetch:
     """Of adhd200 and development: one or several atlases, as for bnt import (schaefer_2018:100 when not given)."""
     denoising: Annotated[Denoising, tyro.conf.arg(name="")] = Denoising()
     jobs: int = 0
-    """Processes that read images; 0 is one per core."""
+    """Processes that read files; 0 is one per core."""
     band_pass: bool = True
     """Of ABIDE: series filtered to 0.01-0.1 Hz."""
     global_signal_regression: bool = False
@@ -140,7 +140,7 @@ class Fetch:
         from bnt.errors import BadInput
         from bnt.sources._abide import fetch_abide
 
-        of_images = ("dataset", "atlas", "denoising", "jobs")
+        of_images = ("dataset", "atlas", "denoising")
         if self.dataset != "abide":
             self._fetch_images()
             return
@@ -200,7 +200,7 @@ class Import:
     templateflow:NAME:DESC; NAME=FILE names it. Several: one cohort with several atlases."""
     denoising: Annotated[Denoising, tyro.conf.arg(name="")] = Denoising()
     jobs: int = 0
-    """Processes that read images; 0 is one per core."""
+    """Processes that read images and, of a hundred or more, other files; 0 is one per core."""
     data_dir: Path | None = None
     """Where nilearn keeps the atlases it fetches (its own default when not given)."""
     runs: Literal["average", "first", "separate", "sessions", "concatenate"] = "average"

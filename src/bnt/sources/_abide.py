@@ -130,6 +130,7 @@ def fetch_abide(
     band_pass: bool = True,
     global_signal_regression: bool = False,
     limit: int | None = None,
+    jobs: int = 0,
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Cohort:
@@ -153,6 +154,8 @@ def fetch_abide(
         atlases.
     limit : int, optional
         Only the first so many subjects of the release's table.
+    jobs : int
+        Processes that read the files; 0 is one per core.
     dtype : {"float32", "float16"}
     overwrite : bool
         Replace a cohort that is at ``out``.
@@ -201,7 +204,7 @@ def fetch_abide(
     }
     founds = [
         Found(
-            [release.scan(row) for row in _records(table)],
+            release.scans(_records(table)),
             kind,
             facts | {"derivative": release.derivative},
             release.derivative.removeprefix("rois_"),
@@ -212,7 +215,7 @@ def fetch_abide(
     ]
     least = PAPER_MIN_VOLUMES if subjects == "paper" else 0
     rules = Rules(min_volumes=least, drop_short=True, duplicates=duplicates)
-    return ingest_atlases(founds, rules, "ABIDE", out=Path(out), dtype=dtype, overwrite=overwrite)
+    return ingest_atlases(founds, rules, "ABIDE", out=Path(out), jobs=jobs, dtype=dtype, overwrite=overwrite)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -235,6 +238,22 @@ def roi_table(atlas: str, labels: tuple[str, ...], n_rois: int) -> pd.DataFrame:
     return pd.DataFrame({"roi": numbers})
 
 
+def _read(file: Path, whole: bool) -> Content:
+    """Read a series; a file that was cut short while it was downloaded is refused, where other files are ``whole``."""
+    again = "delete the file and run the command again to download it"
+    try:
+        content = read_series(file)
+    except BadInput as error:
+        raise BadInput(f"{str(error).partition(': make it')[0].rstrip('.')}: {again}.") from error
+    if whole and not _ends_a_line(file):
+        raise BadInput(f"{file} ends inside its last line: {again}.")
+    return content
+
+
+def _ends_a_line(file: Path) -> bool:
+    return file.is_file() and file.read_bytes()[-1:] == b"\n"
+
+
 class _Release:
     """Where the files of one preprocessing lie in nilearn's folder, and how to get those that are missing."""
 
@@ -244,7 +263,6 @@ class _Release:
         self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
         self.pipeline, self.derivative = pipeline, derivative
         self.strategy = f"{'' if band_pass else 'no'}filt_{'' if global_signal else 'no'}global"
-        self._whole = False
         self._options: dict[str, Any] = {
             "data_dir": self.data_dir,
             "pipeline": pipeline,
@@ -288,23 +306,14 @@ class _Release:
         """Return the path of a subject's series."""
         return self._root() / self.pipeline / self.strategy / f"{participant}_{self.derivative}.1D"
 
-    def scan(self, row: dict[str, Any]) -> Scan:
-        """Return the scan of a row of the phenotype table."""
-        file = self.file(row["participant_id"])
-        return Scan(row["participant_id"], file, partial(self.read, file), columns=row)
-
-    def read(self, file: Path) -> Content:
-        """Read a series; a file that was cut short while it was downloaded is refused."""
-        again = "delete the file and run the command again to download it"
-        try:
-            content = read_series(file)
-        except BadInput as error:
-            raise BadInput(f"{str(error).partition(': make it')[0].rstrip('.')}: {again}.") from error
-        whole = file.read_bytes()[-1:] == b"\n"
-        self._whole = self._whole or whole
-        if self._whole and not whole:  # the other files end with a line break
-            raise BadInput(f"{file} ends inside its last line: {again}.")
-        return content
+    def scans(self, rows: list[dict[str, Any]]) -> list[Scan]:
+        """Return the scans of rows of the phenotype table."""
+        files = [self.file(row["participant_id"]) for row in rows]
+        whole = any(map(_ends_a_line, files))
+        return [
+            Scan(row["participant_id"], file, partial(_read, file, whole=whole), columns=row)
+            for file, row in zip(files, rows)
+        ]
 
     def download(self, table: pd.DataFrame) -> None:
         """Download the series that are not there; nilearn resumes a file that was cut short."""

@@ -6,17 +6,24 @@ with one table of regressors per scan, all of which are removed; the development
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from hashlib import sha256
+from io import BytesIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say
+from bnt import __version__
+from bnt._progress import say, track
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._beside import write_together
 from bnt.cohort._files import refuse_existing
@@ -25,9 +32,9 @@ from bnt.errors import BadInput
 from bnt.sources._atlas import Atlas, downloading, find_atlas, safe_name
 from bnt.sources._extract import Denoising, Extraction, Images, find_images
 from bnt.sources._ingest import Rules, ingest
-from bnt.sources._names import Name
+from bnt.sources._names import Name, expanding, largest
 from bnt.sources._readers import Found, roi_table
-from bnt.sources._scan import Scan
+from bnt.sources._scan import Content, Scan
 
 
 def find_fmriprep(
@@ -117,8 +124,8 @@ def ingest_atlases(
 ) -> Cohort:
     """Make one cohort of the same people's scans of one or several atlases.
 
-    Images are read first, several at a time, once for all atlases; their series lie beside ``out`` until it is there,
-    so that an interrupted import resumes.
+    Images, and many files of numbers, are read first, several at a time; what was read lies beside ``out`` until it is
+    there, so that an interrupted import resumes.
 
     Parameters
     ----------
@@ -127,16 +134,18 @@ def ingest_atlases(
     rules, name, out, dtype, overwrite
         As in :func:`bnt.sources._ingest.ingest`.
     jobs : int
-        Processes that read images; 0 is one per core.
+        Processes that read; 0 is one per core.
     work : path, optional
         Where the series of images are kept; without it beside ``out``, until that is complete.
     """
+    if jobs < 0:
+        raise BadInput(f"jobs is {jobs}: give 0 for one per core, or more.", "jobs")
     names = [safe_name(found.atlas) for found in founds]
     twice = next((one for one in names if names.count(one) > 1), None)
     if twice is not None:
         raise BadInput(f"Two atlases are called {twice}: name one of them, --atlas NAME=FILE.", "atlas")
     extracts = out.with_name(f".{out.name}.extracted") if work is None else Path(work)
-    founds = extracted(founds, extracts, jobs)
+    founds = [read_ahead(found, extracts, jobs) for found in extracted(founds, extracts, jobs)]
     if len(founds) == 1:
         cohort = ingest(founds[0], rules, name, out=out, dtype=dtype, overwrite=overwrite)
     else:
@@ -175,6 +184,77 @@ def extracted(founds: Sequence[Found], work: Path, jobs: int) -> list[Found]:
 def _reopened(found: Found, extraction: Extraction, work: Path) -> list[Scan]:
     opened = {(scan.participant, scan.run): scan.load for scan in extraction.scans(extraction.atlases[0], work)}
     return [replace(scan, load=opened[scan.participant, scan.run]) for scan in found.scans]
+
+
+# -- files of numbers ------------------------------------------------------------------------------------------
+
+AHEAD_FILES = 100  # fewer are read sooner than processes start
+
+
+def read_ahead(found: Found, work: Path, jobs: int) -> Found:
+    """Read files of numbers, several at a time, into the work folder; return scans that open what lies there.
+
+    Only what one file holds by itself is read ahead. A file that cannot be read ends it: whoever then asks for the
+    scans in their order gets the error that one process would get.
+    """
+    own = Counter(scan.file for scan in found.scans)
+    if found.extraction is not None or any(n > 1 or not file.is_file() for file, n in own.items()):
+        return found
+    places = [_place(work, scan) for scan in found.scans]
+    waiting = [scan for scan, place in zip(found.scans, places) if not place.is_file()]
+    n_jobs = min(jobs or len(os.sched_getaffinity(0)), len(waiting))
+    if len(found.scans) - len(waiting):
+        say(f"{len(found.scans) - len(waiting)} of {len(found.scans)} files were read before and are used.")
+    if n_jobs > 1 and len(waiting) >= AHEAD_FILES:
+        from joblib import Parallel, delayed, parallel_config
+
+        work.mkdir(parents=True, exist_ok=True)
+        failed: list[bool] = []
+        with parallel_config(backend="loky", inner_max_num_threads=1):
+            made = Parallel(n_jobs, return_as="generator_unordered")(
+                delayed(_keep)(_place(work, scan), scan, largest()) for scan in takewhile(lambda _: not failed, waiting)
+            )
+        for well in track(made, "Reading files", len(waiting)):
+            failed += [] if well else [True]
+    opened = [replace(s, load=partial(_opened, place, s.load)) for s, place in zip(found.scans, places)]
+    return replace(found, scans=opened)
+
+
+def _place(work: Path, scan: Scan) -> Path:
+    """Return where the content of a file is kept: its name tells the file, its state, and how it is read."""
+    state = scan.file.stat()
+    load: Any = scan.load
+    how = [load.func.__qualname__, sorted(load.keywords.items())] if isinstance(load, partial) else []
+    made_from = [str(scan.file.resolve()), state.st_size, state.st_mtime_ns, how, __version__]
+    return work / f"{sha256(json.dumps(made_from, default=str).encode()).hexdigest()[:32]}.npz"
+
+
+def _keep(file: Path, scan: Scan, max_expanded: float) -> bool:
+    """Read a file and keep its content; whether it could be read."""
+    try:
+        with expanding(max_expanded):
+            content = scan.load()
+    except BadInput:
+        return False
+    named: dict[str, Any] = {"series": content.series, "matrix": content.matrix}
+    named["labels"] = np.array(content.labels, dtype=str)
+    buffer = BytesIO()
+    np.savez(buffer, **{name: value for name, value in named.items() if value is not None})
+    data = buffer.getvalue()
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(sha256(data).digest() + data)
+    os.replace(temporary, file)
+    return True
+
+
+def _opened(file: Path, load: Callable[[], Content]) -> Content:
+    """Return what is kept of a scan; it is read where nothing is, or it is damaged."""
+    data = file.read_bytes() if file.is_file() else b""
+    if sha256(data[32:]).digest() != data[:32]:
+        return load()
+    with np.load(BytesIO(data[32:]), allow_pickle=False) as kept:
+        labels = tuple(map(str, kept["labels"]))
+        return Content(kept.get("series"), kept.get("matrix"), labels)
 
 
 DATASETS = ("adhd200", "development")

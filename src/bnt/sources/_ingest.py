@@ -103,7 +103,8 @@ def import_cohort(
     denoising : Denoising, optional
         Of images: confounds, filter and scrubbing (:class:`bnt.sources.Denoising`).
     jobs : int
-        Processes that read images; 0 is one per core.
+        Processes that read images and, of a hundred or more, files of numbers; 0 is one per core. The cohort is the
+        same to the bit whatever their number.
     data_dir : path, optional
         Where nilearn keeps the atlases it fetches.
     runs : {"average", "first", "separate", "sessions", "concatenate"}
