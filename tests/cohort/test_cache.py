@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -76,7 +77,9 @@ def test_other_series_and_other_settings_have_files_of_their_own(folder):
     assert cache_size(folder)[0] == 3
 
 
-@pytest.mark.parametrize("damage", ["deleted", "cut", "rewritten", "no facts", "a pickle"])
+@pytest.mark.parametrize(
+    "damage", ["deleted", "cut", "rewritten", "a flipped bit", "no facts", "deep facts", "a pickle"]
+)
 def test_what_is_not_as_it_was_written_is_made_again(folder, damage):
     expected = np.array(kept(folder, Means())[0])
     (array,) = (folder / "cache").glob("*.npy")
@@ -86,6 +89,13 @@ def test_what_is_not_as_it_was_written_is_made_again(folder, damage):
         array.write_bytes(array.read_bytes()[:-8])
     elif damage == "rewritten":
         array.write_bytes(array.read_bytes()[:-8] + b"12345678")
+    elif damage == "a flipped bit":  # with the size and the time that it had
+        time, data = array.stat().st_mtime_ns, bytearray(array.read_bytes())
+        data[-6] ^= 1
+        array.write_bytes(data)
+        os.utime(array, ns=(time, time))
+    elif damage == "deep facts":
+        array.with_suffix(".json").write_text("[" * 100_000)
     elif damage == "no facts":
         array.with_suffix(".json").write_text("{}")
     else:

@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +132,7 @@ class CohortInMemory(AbstractContextManager["CohortInMemory"]):
 
 
 FOLDER = "cache"
+MOST_DIGESTED = 2 * 10**9  # bytes of an array that is compared with its digest once per process: a second per GB
 AT_ONCE = 256  # subjects
 WAIT_SECONDS = 3600.0  # for another process that computes the same: it is not computed twice
 
@@ -236,7 +237,8 @@ class SeriesCache:
                 temporary.unlink(missing_ok=True)
                 raise
             sync_folder(folder)
-            facts = {"file": size_and_time(path), "cpu_seconds": round(time.process_time() - started, 3)}
+            seconds = round(time.process_time() - started, 3)
+            facts = {"file": size_and_time(path), "digest": _digest(path), "cpu_seconds": seconds}
             write_atomic(_facts_of(path), json.dumps(facts) + "\n")
             return _opened(path, shape)
 
@@ -263,15 +265,23 @@ def _facts_of(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
+def _digest(path: Path) -> str:
+    """Return a digest of an array's file; none of one so large that reading it again would take long."""
+    if path.stat().st_size > MOST_DIGESTED:
+        return ""
+    with open(path, "rb") as handle:
+        return file_digest(handle, "blake2b").hexdigest()
+
+
 def _opened(path: Path, shape: tuple[int, int]) -> tuple[np.ndarray, float] | None:
     """Map an array that is as it was written; None where there is none, or where it was touched since."""
     try:
         facts = json.loads(_facts_of(path).read_text())
-        if size_and_time(path) != facts["file"]:
+        if size_and_time(path) != facts["file"] or _digest(path) != facts["digest"]:
             return None
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         seconds = float(facts["cpu_seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return (array, seconds) if array.shape == shape and array.dtype == np.float32 else None
 
