@@ -8,7 +8,7 @@ from nilearn.connectome import ConnectivityMeasure, sym_matrix_to_vec
 from scipy.linalg import logm, sqrtm
 from sklearn.covariance import LedoitWolf, empirical_covariance
 
-from bnt.connectivity import TangentSpace, covariances
+from bnt.connectivity import TangentSpace, _tangent, covariances
 from bnt.errors import BadInput
 
 
@@ -88,3 +88,24 @@ def test_misuse_is_refused(series):
         TangentSpace().transform(covs)
     with pytest.raises(BadInput, match="do not fit"):
         TangentSpace("arithmetic").fit(covs).transform(covs[:, :5, :5])
+
+
+def test_large_matrices_in_single_precision_are_the_double_precision_logarithms(monkeypatch):
+    rng = np.random.default_rng(0)
+    covs = covariances([rng.normal(size=(90, 60)) @ np.diag(np.linspace(0.2, 3.0, 60)) for _ in range(5)])
+    exact = TangentSpace("arithmetic").fit(covs).transform(covs)
+    monkeypatch.setattr(_tangent, "SINGLE_FROM", 60)
+    single = TangentSpace("arithmetic").fit(covs).transform(covs)
+    error = np.linalg.norm(single - exact) / np.linalg.norm(exact)
+    assert 0 < error < 2e-5
+
+
+def test_where_single_precision_is_not_enough_double_is_taken(monkeypatch):
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.normal(size=(60, 60)))[0]
+    covs = np.stack([turned @ np.diag(np.r_[np.full(20, 1e-10), np.full(40, 1.0)]) @ turned.T] * 3)
+    space = TangentSpace("arithmetic").fit(np.eye(60)[None])
+    exact = space.transform(covs)
+    monkeypatch.setattr(_tangent, "SINGLE_FROM", 60)
+    assert (np.linalg.eigvalsh(covs.astype(np.float32))[:, 0] <= 0).all()
+    np.testing.assert_array_equal(space.transform(covs), exact)

@@ -17,6 +17,9 @@ from bnt.errors import BadInput
 REFERENCES = ("geometric", "log-euclidean", "arithmetic")
 MOST_STEPS = 30
 TOLERANCE = 1e-8  # of the gradient's norm divided by the number of entries; nilearn stops at 1e-7
+SINGLE_FROM = (
+    500  # ROIs from which deviations are decomposed in single precision: half the time, and 5e-6 of their norm
+)
 FIRST_STEP = 0.7  # the distance's curvature lies between 1 and about 2
 
 
@@ -112,7 +115,11 @@ class TangentSpace:
         return self
 
     def transform(self, covs: np.ndarray) -> np.ndarray:
-        """Return the deviations of one covariance (V, V) or of many (n, V, V), float32."""
+        """Return the deviations of one covariance (V, V) or of many (n, V, V), float32.
+
+        From 500 ROIs on, matrices are decomposed in single precision, where a matrix of 1,000 takes 0.2 CPU seconds in
+        place of 0.35: the deviations then differ by about 5e-6 of their norm.
+        """
         if not hasattr(self, "_whitening"):
             raise BadInput("The tangent space has no reference yet: call fit with the training covariances.")
         many = np.asarray(covs)
@@ -123,7 +130,7 @@ class TangentSpace:
         out = np.empty(many.shape, dtype=np.float32)
         for start, c in self._chunks(many):
             white = self._whitening @ c @ self._whitening
-            out[start : start + len(c)] = _map(white, torch.log, start).cpu().numpy()
+            out[start : start + len(c)] = _log(white, start).cpu().numpy()
         return out
 
     def vectors(self, covs: np.ndarray) -> np.ndarray:
@@ -194,6 +201,15 @@ class TangentSpace:
 def _form(values: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
     """Return the symmetric matrices with these eigenvalues and eigenvectors."""
     return (vectors * values.unsqueeze(-2)) @ vectors.mT
+
+
+def _log(matrices: torch.Tensor, first: int) -> torch.Tensor:
+    """Return the logarithms of positive definite matrices; large ones in single precision, unless it is not enough."""
+    if matrices.shape[-1] >= SINGLE_FROM:
+        values, vectors = torch.linalg.eigh(matrices.float())
+        if (values[..., 0] > 0).all():
+            return _form(values.log(), vectors)
+    return _map(matrices, torch.log, first)
 
 
 def _map(matrices: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor], first: int = 0) -> torch.Tensor:
