@@ -26,6 +26,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "Rethinking Graph Transformers with Spectral Attention",
             "booktitle": NEURIPS,
             "volume": "34",
+            "pages": "21618--21629",
         },
     ),
     "Ying 2021": (
@@ -36,6 +37,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "Do Transformers Really Perform Badly for Graph Representation?",
             "booktitle": NEURIPS,
             "volume": "34",
+            "pages": "28877--28888",
         },
     ),
     "Cui 2022": (
@@ -61,6 +63,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "NeuroImage",
             "volume": "146",
             "pages": "1038--1049",
+            "doi": "10.1016/j.neuroimage.2016.09.046",
         },
     ),
     "Li 2021": (
@@ -72,6 +75,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "Medical Image Analysis",
             "volume": "74",
             "pages": "102233",
+            "doi": "10.1016/j.media.2021.102233",
         },
     ),
     "Kan 2022b": (
@@ -80,6 +84,9 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "author": "Kan, Xuan and Cui, Hejie and Lukemire, Joshua and Guo, Ying and Yang, Carl",
             "title": "{FBNetGen}: Task-aware {GNN}-based {fMRI} Analysis via Functional Brain Network Generation",
             "booktitle": "Medical Imaging with Deep Learning",
+            "series": "PMLR",
+            "volume": "172",
+            "pages": "618--637",
         },
     ),
     "Mahmood 2021": (
@@ -91,6 +98,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "volume": "14",
             "number": "3",
             "pages": "75",
+            "doi": "10.3390/a14030075",
         },
     ),
     "Kazi 2023": (
@@ -102,15 +110,15 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "volume": "45",
             "number": "2",
             "pages": "1606--1617",
+            "doi": "10.1109/TPAMI.2022.3170249",
         },
     ),
     "Bannadabhavi 2023": (
-        "inproceedings",
+        "misc",
         {
             "author": "Bannadabhavi, Anushree and Lee, Soojin and Deng, Wenlong and Li, Xiaoxiao",
             "title": "Community-Aware Transformer for Autism Prediction in {fMRI} Connectome",
-            "booktitle": "Medical Image Computing and Computer Assisted Intervention",
-            "note": "arXiv:2307.10181",
+            "note": "arXiv:2307.10181, accepted at MICCAI 2023",
         },
     ),
     "Yu 2024": (
@@ -120,6 +128,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "Long-range Brain Graph Transformer",
             "booktitle": NEURIPS,
             "volume": "37",
+            "pages": "24472--24495",
         },
     ),
     "Yang 2025": (
@@ -131,6 +140,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "booktitle": "International Conference on Machine Learning",
             "series": "PMLR",
             "volume": "267",
+            "pages": "70873--70887",
         },
     ),
     "Han 2025": (
@@ -151,6 +161,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "NeuroImage",
             "volume": "303",
             "pages": "120909",
+            "doi": "10.1016/j.neuroimage.2024.120909",
         },
     ),
     "Bedel 2023": (
@@ -162,6 +173,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "Medical Image Analysis",
             "volume": "88",
             "pages": "102841",
+            "doi": "10.1016/j.media.2023.102841",
         },
     ),
     "Hou 2025": (
@@ -178,7 +190,9 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "author": "Said, Anwar and Bayrak, Roza G. and Derr, Tyler and Shabbir, Mudassir and Moyer, Daniel and "
             "Chang, Catie and Koutsoukos, Xenofon",
             "title": "{NeuroGraph}: Benchmarks for Graph Machine Learning in Brain Connectomics",
-            "booktitle": f"{NEURIPS}, Datasets and Benchmarks",
+            "booktitle": NEURIPS,
+            "volume": "36",
+            "pages": "6509--6531",
         },
     ),
     "Cortes 1995": (
@@ -190,6 +204,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "volume": "20",
             "number": "3",
             "pages": "273--297",
+            "doi": "10.1007/BF00994018",
         },
     ),
     "Hoerl 1970": (
@@ -201,6 +216,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "volume": "12",
             "number": "1",
             "pages": "55--67",
+            "doi": "10.1080/00401706.1970.10488634",
         },
     ),
     "Varoquaux 2010": (
@@ -211,6 +227,10 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "Detection of Brain Functional-Connectivity Difference in Post-Stroke Patients Using Group-Level "
             "Covariance Modeling",
             "booktitle": "Medical Image Computing and Computer Assisted Intervention",
+            "series": "Lecture Notes in Computer Science",
+            "volume": "6361",
+            "pages": "200--208",
+            "doi": "10.1007/978-3-642-15705-9_25",
         },
     ),
     "Shen 2017": (
@@ -224,6 +244,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "volume": "12",
             "number": "3",
             "pages": "506--518",
+            "doi": "10.1038/nprot.2016.178",
         },
     ),
     "He 2020": (
@@ -236,6 +257,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "journal": "NeuroImage",
             "volume": "206",
             "pages": "116276",
+            "doi": "10.1016/j.neuroimage.2019.116276",
         },
     ),
     "Nadeau 2003": (
@@ -245,7 +267,9 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "Inference for the Generalization Error",
             "journal": "Machine Learning",
             "volume": "52",
+            "number": "3",
             "pages": "239--281",
+            "doi": "10.1023/A:1024068626366",
         },
     ),
     "Holm 1979": (
@@ -269,6 +293,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "volume": "44",
             "number": "3",
             "pages": "837--845",
+            "doi": "10.2307/2531595",
         },
     ),
     "Phipson 2010": (
@@ -315,6 +340,7 @@ REFERENCES: dict[str, tuple[str, dict[str, str]]] = {
             "title": "{PyTorch}: An Imperative Style, High-Performance Deep Learning Library",
             "booktitle": NEURIPS,
             "volume": "32",
+            "pages": "8024--8035",
         },
     ),
     "Collins 2024": (
