@@ -13,6 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pandas as pd
+
+from bnt.plotting import calibration_curves, roc_curves
+
 folder = Path(tempfile.mkdtemp())
 
 
@@ -38,6 +42,18 @@ shell("bnt train here --model ridge --out run")
 shell("bnt validate run elsewhere --out validation")
 
 # %%
-# The page is ``validation/validation.html``; the numbers are in a JSON file.
-found = json.loads(next((folder / "validation").glob("*.json")).read_text())
+# The page is ``validation/validation.html``; the numbers are in JSON and CSV files beside it.
+found = json.loads((folder / "validation" / "validation.json").read_text())
 print(sorted(found))
+
+# %%
+# Discrimination and calibration there
+# ------------------------------------
+# Each person of the other site has a row in ``people.csv``. The first figure asks whether patients rank above controls,
+# the second whether a probability means what it says; a model can pass the first and fail the second.
+people = pd.read_csv(folder / "validation" / "people.csv")
+there = {"ridge at site-04": (people["label"].to_numpy() == 1, people["p_1"].to_numpy())}
+roc_curves(there)
+
+# %%
+calibration_curves(there)

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import bnt
+from bnt.plotting import paired_plot
 from bnt.studies import Study, Variant, run_table, summary_table
 from bnt.training import find_recipe
 
@@ -38,4 +39,9 @@ print(len(study.todo()), "jobs to do")
 more = Study(folder / "study", cohort, "diagnosis", [*variants, Variant("logistic", "logistic")], splits)
 print(len(more.todo()), "jobs to do")
 more.run(n_processes=1)
-print(summary_table(run_table(folder / "study"))[["variant", "auroc", "auroc_sd"]].round(3).to_string(index=False))
+runs = run_table(folder / "study")
+print(summary_table(runs)[["variant", "auroc", "auroc_sd"]].round(3).to_string(index=False))
+
+# %%
+# The picture of such a study: each dot is one job, and the jobs of one split are joined.
+paired_plot(runs.pivot(index="split", columns="variant", values="auroc"))
