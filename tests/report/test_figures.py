@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from bnt.cohort._triangle import Networks
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as figures
 from bnt.plotting import _predicted as curves
-from bnt.plotting._style import canvas, figure_bytes, inline_svg, save_figure, styled
+from bnt.plotting._style import canvas, figure_bytes, inline_svg, line, look, save_figure, styled
 
 RNG = np.random.default_rng(0)
 POSITIVE = np.arange(80) % 2 == 0
@@ -108,6 +109,39 @@ def test_every_member_of_every_run_has_its_line(tmp_path: Path):
     lines = figures.validation_curves(table).axes[0].lines
     assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3]] * 24
     assert [line.get_ydata()[0] for line in lines] == pytest.approx([0.1 * m for m in range(12)] * 2)
+
+
+def test_a_model_has_one_colour_in_the_figures_of_a_study_and_no_two_of_25_are_drawn_alike():
+    assert len({tuple(line(i).values()) for i in range(25)}) == 25
+    assert len({tuple(look(i).values()) for i in range(25)}) == 25
+    (drawn,) = figures.validation_curves(CURVES[:1], order=["svm", "bnt"]).axes[0].lines
+    assert drawn.get_color() == look(1)["color"]
+    assert drawn.get_marker() == "o"  # a line of one epoch is not seen
+
+
+def test_axes_of_validation_scores_are_in_per_cent_with_no_needless_decimals():
+    figure = figures.score_curve([{"stage": "a", "epoch": e, "loss": 1.0, "val_score": 0.5 + e / 10} for e in (1, 2)])
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "validation AUROC (%)"
+    assert "60" in [text.get_text() for text in axes.get_yticklabels()]
+    assert {text.get_text() for text in axes.get_xticklabels()} <= {"0", "1", "2", "3"}  # whole epochs
+    (axes,) = figures.score_curve(LINES, "validation squared error").axes
+    assert axes.get_ylabel() == "validation squared error"
+
+
+def test_names_of_networks_stay_left_of_their_lines_and_inside_the_figure():
+    names = tuple(f"RetrosplenialTemporal {k}" for k in range(13))
+    networks = Networks(names, np.repeat(np.arange(13), 2))
+    maps = brain.assignment_maps(RNG.random((2, 26, 10)), ["control", "patient"], networks)
+    for figure in (maps, brain.edge_matrix(RNG.normal(size=26 * 25 // 2), networks, "score")):
+        figure.canvas.draw()
+        axes = figure.axes[0]
+        ends = [one.get_window_extent().x0 for one in axes.lines if not one.get_clip_on()]
+        boxes = [text.get_window_extent() for text in axes.get_yticklabels()]
+        assert len(ends) == len(boxes) == 13
+        assert max(box.x1 for box in boxes) <= min(ends)
+        assert min(box.x0 for box in boxes) >= 0
 
 
 def test_equal_figures_give_equal_text_and_two_share_no_id():

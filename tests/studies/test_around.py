@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 import bnt
 from bnt.cli._main import main
+from bnt.report._evidence import CohortFacts, study_caveats
 from bnt.report._study_page import site_table
 from bnt.splits import named_splits
 from bnt.studies._chance import adjusted_notes, covariate_sets, covariate_table
@@ -84,6 +85,21 @@ def test_a_class_never_predicted_is_a_caution():
     (said,) = adjusted_notes(runs)
     assert "svm" in said
     assert "1 of 2" in said
+
+
+def test_of_several_classes_each_has_its_own_number_of_runs_that_never_predict_it():
+    (said,) = adjusted_notes(pd.DataFrame({"variant": "svm", "never_predicted": ["a", "a, b", np.nan]}))
+    assert "never predicts a in 2 of 3 runs, b in 1 of 3 runs" in said
+    assert "--threshold" not in said  # which several classes do not have
+
+
+def test_a_class_with_few_people_in_a_test_part_is_a_caveat():
+    people = pd.DataFrame({"participant_id": [str(k) for k in range(100)], "dx": ["a"] * 80 + ["b"] * 20})
+    study = {"label": "dx", "n_subjects": 100, "protocol": "kfold", "splits": ["s"] * 20, "variants": [{}, {}]}
+    runs = pd.DataFrame({"variant": ["svm", "ridge"], "accuracy": 0.8, "n_test": 20})
+    (_, said) = study_caveats(study, runs, 2, "", CohortFacts("", people))
+    assert "Fewer than 10 people per test part: b (20 in all)" in said
+    assert len(study_caveats(study, runs.assign(n_test=100), 2, "", CohortFacts("", people))) == 0
 
 
 def test_the_number_of_sites_told_is_a_whole_number():

@@ -39,6 +39,7 @@ from bnt.paper._output import (
     training,
 )
 from bnt.paper._plan import Plan, prepare, show
+from bnt.plotting._charts import in_percent
 from bnt.plotting._style import COLOURS, canvas, styled
 from bnt.plotting._words import duration, percent
 from bnt.splits import Split, named_splits
@@ -147,7 +148,7 @@ def draw_curves(table: pd.DataFrame) -> Figure:
 
     models = table["model"].unique().tolist()
     samplings = [s for s in SAMPLINGS if s in set(table["sampling"])]
-    # Models with recipes of their own may curves other numbers of epochs: each has an axis of its own.
+    # Models with recipes of their own may have other numbers of epochs: each has an axis of its own.
     figure = Figure(figsize=(2.4 * len(models) + 0.4, 0.6 + 1.6 * len(samplings)), layout="constrained")
     panels = figure.subplots(len(samplings), len(models), squeeze=False, sharex="col", sharey=True)
     for (i, sampling), (j, model) in product(enumerate(samplings), enumerate(models)):
@@ -172,7 +173,8 @@ def draw_curves(table: pd.DataFrame) -> Figure:
         if part["epoch"].max() == 1:
             axes.set_xticks([1])
         if j == 0:
-            axes.set_ylabel(f"{SAMPLINGS[sampling]}\nAUROC")
+            axes.set_ylabel(f"{SAMPLINGS[sampling]}\nAUROC (%)")
+            in_percent(axes.yaxis)
     entries = [axes.get_legend_handles_labels() for axes in panels.flat]  # a panel whose curves failed has none
     handles, labels = max(entries, key=lambda entry: len(entry[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=2)

@@ -79,7 +79,7 @@ def _name_networks(axes: Axes, networks: Networks, middles: np.ndarray, edge: fl
         axes.plot([edge - 0.2 * strip, edge - 1.6 * strip], [middle, place], color="#8C8C8C", lw=0.4, clip_on=False)
     axes.set(xlim=(-0.5, v - 0.5), ylim=(v - 0.5, -0.5))
     axes.set_yticks(places, networks.names, fontsize=7)
-    axes.tick_params(axis="y", length=0, pad=17)
+    axes.tick_params(axis="y", length=0, pad=23)  # left of the lines
 
 
 def _matrix_axes(
@@ -180,6 +180,7 @@ def assignment_maps(means: np.ndarray, classes: Sequence[str], networks: Network
         all_axes.append(axes)
     for i, axes in enumerate(all_axes):
         _cluster_sides(axes, networks, means.shape[2], labels=i == 0)
+    figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[union-attr, call-arg]  # names stay inside
     figure.suptitle(title, fontsize=8)
     return figure
 
@@ -227,7 +228,7 @@ def _cluster_sides(axes: Axes, networks: Networks | None, n_clusters: int, label
         axes.plot([-0.11, -0.17], [middle, name_place], **line)
     axes.set_yticks(places, networks.names, fontsize=7)
     axes.set(xlim=(-0.5, n_clusters - 0.5), ylim=(v - 0.5, -0.5))
-    axes.tick_params(axis="y", length=0, pad=15)
+    axes.tick_params(axis="y", length=0, pad=23)  # left of the lines, however wide the panel is
 
 
 @styled
@@ -338,6 +339,14 @@ def glass_brain(
     return figure
 
 
+WITHOUT_WEBGL = """<script>
+if (!document.createElement("canvas").getContext("webgl"))
+  document.body.innerHTML = "<p style='font: 1rem sans-serif; margin: 2rem'>This browser has no WebGL, which the " +
+    "view in three dimensions needs. The glass brain on this page shows the same connections.</p>";
+</script>
+"""
+
+
 def connectome_html(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDGES) -> str:
     """Return nilearn's interactive view of the strongest edges as a page that asks the network for nothing."""
     from nilearn.plotting import view_connectome
@@ -346,10 +355,17 @@ def connectome_html(matrix: np.ndarray, places: np.ndarray, n_edges: int = N_EDG
     used = np.flatnonzero(np.abs(shown).sum(axis=0))
     colours = signed_colours(GREY)
     view = view_connectome(
-        shown[np.ix_(used, used)], places[used], edge_cmap=colours, linewidth=4, node_size=4, colorbar_fontsize=13
+        shown[np.ix_(used, used)],
+        places[used],
+        edge_cmap=colours,
+        linewidth=4,
+        node_size=4,
+        node_color="#404040",
+        colorbar_fontsize=13,
     )
     # The page's icon is the one thing it would fetch.
-    return re.sub(r'<link[^>]*rel="(?:shortcut )?icon"[^>]*>', '<link rel="icon" href="data:,">', view.html)
+    page = re.sub(r'<link[^>]*rel="(?:shortcut )?icon"[^>]*>', '<link rel="icon" href="data:,">', view.html)
+    return page.replace("</body>", f"{WITHOUT_WEBGL}</body>", 1)
 
 
 BOX = np.array([[2.0, 0, 0, -98], [0, 2, 0, -134], [0, 0, 2, -90], [0, 0, 0, 1]])  # around the whole surface, 2 mm

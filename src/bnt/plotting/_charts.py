@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from bnt.plotting._style import COLOURS, COLUMN_INCHES, DASHES, REFERENCE_LINE, canvas, legend, look, styled, wrapped
+from bnt.plotting._style import (
+    COLOURS,
+    COLUMN_INCHES,
+    REFERENCE_LINE,
+    canvas,
+    legend,
+    line,
+    look,
+    styled,
+    wrapped,
+)
 from bnt.plotting._words import heading, is_share, shown
 
 if TYPE_CHECKING:
@@ -17,14 +27,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Anything = TypeVar("Anything")
+MANY_ROWS = 10  # of models in one figure
 
 
 def in_percent(*axes: Axis) -> None:
-    """Let axes of shares of 1 show per cent."""
-    from matplotlib.ticker import PercentFormatter
+    """Let axes of shares of 1 show per cent, with as many decimals as their ticks need."""
+    from matplotlib.ticker import FuncFormatter
+
+    def formatter() -> FuncFormatter:
+        def shown(value: float, _: int | None = None) -> str:
+            ticks = made.locs if len(made.locs) else [value]
+            digits = max(len(f"{100 * tick:.3f}".rstrip("0").partition(".")[2]) for tick in ticks)
+            return FuncFormatter.fix_minus(f"{100 * value:z.{digits}f}")
+
+        made = FuncFormatter(shown)
+        return made
 
     for axis in axes:
-        axis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+        axis.set_major_formatter(formatter())
 
 
 def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[tuple[int, str, Anything]]:
@@ -35,22 +55,39 @@ def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[
 
 def _loss(axes: Axes, table: pd.DataFrame) -> None:
     for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
-        axes.plot(stage["epoch"], stage["loss"], color=COLOURS[i % len(COLOURS)], ls=DASHES[i % len(DASHES)])
-    axes.set(xlabel="epoch", ylabel="training loss")
+        axes.plot(stage["epoch"], stage["loss"], **line(i), **_dot(stage))
+    _by_epoch(axes, "training loss")
+
+
+def _dot(line: pd.DataFrame) -> dict[str, Any]:
+    """Return the marker of a line of one point, which is not seen without."""
+    return {"marker": "o", "ms": 3} if len(line) == 1 else {}
 
 
 def _score(axes: Axes, table: pd.DataFrame, score: str) -> None:
     for i, (_, stage) in enumerate(table.groupby("stage", sort=False)):
-        colour = COLOURS[i % len(COLOURS)]
+        colour = line(i)["color"]
         scored = stage.dropna(subset=["val_score"])
         if scored.empty:
             continue
-        axes.plot(scored["epoch"], scored["val_score"].abs(), color=colour, ls=DASHES[i % len(DASHES)])
+        axes.plot(scored["epoch"], scored["val_score"].abs(), **line(i), **_dot(scored))
         kept = stage["chosen_epoch"].dropna().tolist() if "chosen_epoch" in stage else []
         for epoch in kept:
             at = scored.loc[scored["epoch"] == epoch, "val_score"].abs()
             axes.plot([epoch] * len(at), at, "o", mfc="none", color=colour, ms=6)
-    axes.set(xlabel="epoch", ylabel=score)
+    _by_epoch(axes, score)
+
+
+def _by_epoch(axes: Axes, score: str) -> None:
+    """Name the axes of a loss or score by epoch: whole epochs, shares of 1 in per cent."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    unit = is_share(score.removeprefix("validation "))
+    axes.set_ylabel(f"{score} (%)" if unit else score)
+    if unit:
+        in_percent(axes.yaxis)
 
 
 @styled
@@ -88,7 +125,9 @@ def score_curve(lines: Sequence[Mapping[str, Any]], score: str = "validation AUR
 
 
 @styled
-def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> Figure:
+def validation_curves(
+    table: pd.DataFrame, score: str = "validation AUROC", *, order: Sequence[str] | None = None
+) -> Figure:
     """Draw the validation score of every member of every run by epoch.
 
     Parameters
@@ -97,14 +136,15 @@ def validation_curves(table: pd.DataFrame, score: str = "validation AUROC") -> F
         Columns variant, run, stage, epoch, val_score.
     score : str
         The name on the axis.
+    order : sequence of str, optional
+        All models of a study, so that each has the same colour in every figure.
     """
     figure, (axes,) = canvas(height=2.8)
-    for i, (variant, runs) in enumerate(table.groupby("variant", sort=False)):
+    for i, variant, runs in ordered({str(name): part for name, part in table.groupby("variant", sort=False)}, order):
         for k, (_, one) in enumerate(runs.groupby(["run", "stage"], sort=False)):
-            name = wrapped(str(variant)) if k == 0 else None
-            shown: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)], "label": name}
-            axes.plot(one["epoch"], one["val_score"].abs(), lw=0.8, **shown)
-    axes.set(xlabel="epoch", ylabel=score)
+            name = wrapped(variant) if k == 0 else None
+            axes.plot(one["epoch"], one["val_score"].abs(), lw=0.8, label=name, **line(i), **_dot(one))
+    _by_epoch(axes, score)
     legend(figure, axes)
     return figure
 
@@ -126,7 +166,7 @@ def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
     >>> from bnt.plotting import paired_plot
     >>> figure = paired_plot(pd.DataFrame({"bnt": [0.70, 0.74], "svm": [0.72, 0.75]}))  # splits x models
     """
-    names = [wrapped(name) for name in scores.columns]
+    names = row_names(scores.columns)
     figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
     places = np.arange(len(names))[::-1]
     for _, row in scores.iterrows():
@@ -140,6 +180,12 @@ def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
     if is_share(metric):
         in_percent(axes.xaxis)
     return figure
+
+
+def row_names(names: Iterable[str]) -> list[str]:
+    """Return names in lines; those of many rows in fewer and longer ones."""
+    found = [str(name) for name in names]
+    return [wrapped(name, 18 if len(found) <= MANY_ROWS else 30) for name in found]
 
 
 def wide(names: Sequence[str]) -> float:
@@ -163,7 +209,7 @@ def forest_plot(comparisons: pd.DataFrame, metric: str = "AUROC") -> Figure:
     >>> from bnt.studies import comparison_table, run_table
     >>> figure = forest_plot(comparison_table("study", run_table("study"), reference="logistic"))
     """
-    names = [wrapped(name) for name in comparisons["variant"]]
+    names = row_names(comparisons["variant"])
     figure, (axes,) = canvas(width=wide(names), height=0.8 + row_inches(names) * len(names))
     places = np.arange(len(comparisons))[::-1]
     difference = comparisons["difference"].to_numpy(dtype=float)
@@ -256,11 +302,11 @@ def sample_size_curve(
     """
     figure, (axes,) = canvas(width=4.6, height=3.0)
     by = "sites" if "sites" in table else "n_train"
-    most = float(table[by].max())
+    most, n_models = float(table[by].max()), table["model"].nunique()
     for i, (model, part) in enumerate(table.groupby("model", sort=False)):
         style = look(i)
         axes.errorbar(
-            part[by],
+            part[by] * (1 + 0.02 * (i - (n_models - 1) / 2)),  # beside each other
             part[metric],
             yerr=part[f"{metric}_sd"].fillna(0.0),
             color=style["color"],

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.plotting._charts import in_percent, ordered
-from bnt.plotting._style import COLOURS, COLUMN_INCHES, DASHES, REFERENCE_LINE, canvas, legend, look, styled, wrapped
+from bnt.plotting._style import COLOURS, COLUMN_INCHES, REFERENCE_LINE, canvas, legend, line, look, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def roc_curves(predictions: Binary, *, order: Sequence[str] | None = None) -> Fi
     for i, name, (positive, probability) in ordered(predictions, order):
         false, true, _ = roc_curve(positive, probability)
         shown = f"{wrapped(name)} ({100 * auc(false, true):.1f})"
-        axes.plot(false, true, color=COLOURS[i % len(COLOURS)], ls=DASHES[i % len(DASHES)], label=shown)
+        axes.plot(false, true, label=shown, **line(i))
     in_percent(axes.xaxis, axes.yaxis)
     axes.set(xlabel="100 - specificity (%)", ylabel="sensitivity (%)", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
     legend(figure, axes, "model (AUROC of all these subjects, %)")
@@ -144,8 +144,7 @@ def decision_curves(predictions: Binary, *, order: Sequence[str] | None = None) 
     axes.plot(table["threshold"], table["treat none"], color="#6E6E6E", lw=1, label="treat none")
     axes.plot(table["threshold"], table["treat all"], **REFERENCE_LINE, label="treat all")
     for i, name, _ in ordered(predictions, order):
-        shown: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[i % len(DASHES)]}
-        axes.plot(table["threshold"], table[name], label=wrapped(name), **shown)
+        axes.plot(table["threshold"], table[name], label=wrapped(name), **line(i))
     share = float(np.mean(next(iter(predictions.values()))[0]))
     in_percent(axes.xaxis)
     axes.set(xlabel="probability from which one acts (%)", ylabel="net benefit per person", xlim=(0, 1))

@@ -83,6 +83,11 @@ def look(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]}
 
 
+def line(i: int) -> dict[str, Any]:
+    """Return colour and dashes of the i-th model's line: no two of 32 are alike."""
+    return {"color": COLOURS[i % len(COLOURS)], "ls": DASHES[(i + i // len(COLOURS)) % len(DASHES)]}
+
+
 def signed_colours(middle: str = "#FFFFFF") -> LinearSegmentedColormap:
     """Return the map from blue (negative) over ``middle`` to orange (positive)."""
     from matplotlib.colors import LinearSegmentedColormap
@@ -147,6 +152,14 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 200) -> None:
     write_atomic(path, figure_bytes(figure, path.suffix[1:].lower(), dpi))
 
 
+def page_width(points: float) -> str:
+    """Return the width of a figure on a page: readable on a screen and a phone, in print as large as it was drawn.
+
+    On a phone wide figures scroll in place of shrinking until no one can read them.
+    """
+    return f"--printed:{points:.0f}pt;width:min(100%,{points * SCREEN:.0f}px);min-width:{points * PHONE:.0f}px"
+
+
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure for a page: ids of its own, black drawn in the page's ink, as wide as can be read.
 
@@ -160,7 +173,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     """
     svg = re.sub(r"^.*?(?=<svg)", "", figure_bytes(figure, "svg").decode(), flags=re.DOTALL)
     points = float(figure.get_figwidth()) * 72
-    size = f'style="width:min(100%,{points * SCREEN:.0f}px);min-width:{points * PHONE:.0f}px"'
+    size = f'style="{page_width(points)}"'
     svg = re.sub(r'(<svg [^>]*?)\s*width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?)\s*height="[^"]*"', r"\1", svg, count=1)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{description}" {size} ', 1)

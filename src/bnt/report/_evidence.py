@@ -17,7 +17,7 @@ from bnt.cohort._files import read_json
 from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.errors import BadInput
-from bnt.plotting._words import spoken
+from bnt.plotting._words import counted, spoken
 from bnt.splits import read_splits
 from bnt.splits._guard import find_leak
 from bnt.splits._split import PARTS
@@ -26,6 +26,7 @@ from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
 SMALL_TEST = 100
+FEW_OF_A_CLASS = 10  # people in a test part
 MOST_NAMED = 5  # models in one sentence
 FEW_SPLITS = 10
 UNSTABLE_SD = 0.05  # of an AUROC over splits: Hanley-McNeil gives 0.034 for 203 test subjects and 0.049 for 100
@@ -263,17 +264,37 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     return found + _protocol_caveats(split)
 
 
-def study_caveats(study: dict[str, Any], runs: pd.DataFrame, planned: int, leak: str | None) -> list[str]:
+def _rare_caveats(study: dict[str, Any], runs: pd.DataFrame, cohort: CohortFacts) -> list[str]:
+    """Return the classes with so few people in a test part that their recall and AUROC say little."""
+    people, label = cohort.participants, study["label"]
+    if people is None or label not in people or "accuracy" not in runs:
+        return []
+    counts = people.assign(person=people_of(people)).drop_duplicates(["person", label])[label].value_counts()
+    share = float(runs["n_test"].mean()) / max(int(study["n_subjects"]), 1)
+    rare = {cohort.class_name(label, name): int(n) for name, n in counts.items() if n * share < FEW_OF_A_CLASS}
+    if not rare or len(counts) > MOST_COLUMNS:
+        return []
+    named = ", ".join(f"{name} ({n:,} in all)" for name, n in rare.items())
+    return [
+        f"Fewer than {FEW_OF_A_CLASS} people per test part: {named}. What is said of such a class is very uncertain."
+    ]
+
+
+def study_caveats(
+    study: dict[str, Any], runs: pd.DataFrame, planned: int, leak: str | None, cohort: CohortFacts
+) -> list[str]:
     """Return the caveats of a study."""
     found = _leak_caveats(leak) + _site_caveats(study) + _protocol_caveats(study["protocol"])
     if len(runs) < planned:
         found.append(f"{len(runs)} of {planned} runs are finished: the tables show those.")
     if len(study["splits"]) < FEW_SPLITS:
-        found.append(f"{len(study['splits'])} splits: small differences can be chance; use 20.")
+        what = "the mean over them is uncertain" if len(study["variants"]) == 1 else "small differences can be chance"
+        found.append(f"{counted(len(study['splits']), 'split')}: {what}; use 20.")
     if runs.empty:
         return found
     if runs["n_test"].min() < SMALL_TEST:
         found.append(f"The test parts have {runs['n_test'].min()} subjects: single scores are very uncertain.")
+    found += _rare_caveats(study, runs, cohort)
     found += [sentence for sentence in adjusted_notes(runs) if sentence.startswith("Caution")]
     if "auroc" in runs:
         spread = runs.groupby("variant", sort=False)["auroc"].std()

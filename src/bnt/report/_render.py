@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from bnt.cohort._files import without_folders
-from bnt.plotting._style import PHONE, SCREEN, inline_svg
+from bnt.plotting._style import inline_svg, page_width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,12 +138,8 @@ def in_base64(content: str | bytes) -> str:
 
 
 def picture_size(png: bytes) -> str:
-    """Return the width of a PNG of 200 dots per inch on a page: its letters as large as those of charts, at most 100 %.
-
-    On a phone wide pictures scroll in place of shrinking until no one can read them.
-    """
-    width = int.from_bytes(png[16:20], "big") * 72 / PNG_DPI
-    return f"width:min(100%,{width * SCREEN:.0f}px);min-width:{width * PHONE:.0f}px"
+    """Return the width of a PNG of 200 dots per inch on a page: its letters as large as those of charts."""
+    return page_width(int.from_bytes(png[16:20], "big") * 72 / PNG_DPI)
 
 
 def svg(figure: Figure, name: str, caption: str) -> Markup:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt.cohort._files import readable
+from bnt.cohort._files import readable, without_folders
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
 from bnt.plotting._words import counted, heading, is_share, p_value, shown, shown_name, spoken, spoken_interval
@@ -75,11 +75,11 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
         raise BadInput(f"{folder} has no finished run yet: follow it with bnt report --watch.")
     cohort = evidence.look_up_cohort(study["cohort"])
     leak = evidence.named_leak(study_leak(folder, planned, cohort), with_ids)
-    models = len(study["variants"])
+    models = [without_folders(variant["name"]) for variant in study["variants"]]
     page: dict[str, Any] = {
-        "title": f"Prediction of {study['label']}: {counted(models, 'model')}",
+        "title": f"Prediction of {study['label']}: {models[0] if len(models) == 1 else counted(len(models), 'model')}",
         "lead": f"None of {len(planned)} runs is finished yet.",
-        "caveats": evidence.study_caveats(study, runs, len(planned), leak),
+        "caveats": evidence.study_caveats(study, runs, len(planned), leak, cohort),
         "refresh": refresh if len(runs) < len(planned) else 0,
         "label": study["label"],
         "overview": overview(study, cohort, leak),
@@ -219,7 +219,12 @@ def scores(
         "summary": compact,
         "summary_full": pd.concat([summary, alone], ignore_index=True),
         "alone": len(alone),
-        "notes": [*notes(runs, comparisons), *chance_note(summary, primary)],
+        "several": len(summary) > 1,
+        "notes": [
+            sentence
+            for sentence in (*notes(runs, comparisons), *chance_note(summary, primary))
+            if not sentence.startswith("Caution")  # these are among the caveats
+        ],
         "paired": Chart(charts.paired_plot(by_split, name), by_split.reset_index()),
         "comparisons": None,
     }
@@ -271,7 +276,7 @@ def cost(summary: pd.DataFrame, metric: str) -> dict[str, Any]:
         {
             "model": summary["variant"],
             "parameters": summary["n_parameters"],
-            "CPU seconds": [f"{s:,.1f}" for s in summary["cpu_seconds"]],
+            "CPU seconds": [f"{s:,.{2 if s < 10 else 1}f}" for s in summary["cpu_seconds"]],
             "memory (MB)": summary["peak_memory_mb"].round().astype(int),
         }
     )
@@ -299,11 +304,12 @@ def progress(folder: Path, planned: Planned, runs: pd.DataFrame) -> dict[str, An
     ]
     if curves.empty and not begun and failed is None:
         return None
+    order = list(dict.fromkeys(variant for variant, _, _ in planned))
     score = "validation AUROC" if runs.empty or "auroc" in runs else "validation squared error"
     return {
         "running": pd.DataFrame(begun) if begun else None,
         "failed": failed if len(done) < len(planned) else None,
-        "curves": None if curves.empty else Chart(charts.validation_curves(curves, score), curves),
+        "curves": None if curves.empty else Chart(charts.validation_curves(curves, score, order=order), curves),
     }
 
 

@@ -20,7 +20,7 @@ MARKER = "validation.json"
 IDEAL = {"auroc": "100 (chance 50)", "calibration_slope": "1", "calibration_intercept": "0", "brier": "0", "mae": "0"}
 POWER = {
     "auroc_interval_width": "Width of the 95 % interval of the AUROC",
-    "smallest_auroc_above_chance": "Smallest AUROC that these numbers tell from chance",
+    "smallest_auroc_above_chance": "Smallest AUROC that so many people tell from chance",
     "smallest_drop_from_own_test": "Smallest fall from the run's own test AUROC that they show",
     "r2_interval_width": "Width of the 95 % interval of R²",
     "smallest_correlation": "Smallest correlation that these numbers tell from 0",

@@ -12,6 +12,7 @@ stand below the models of a study; no test counts them.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -328,10 +329,9 @@ def adjusted_notes(runs: pd.DataFrame) -> list[str]:
             )
     if "never_predicted" in runs:
         for variant, group in runs.dropna(subset="never_predicted").groupby("variant", sort=False):
-            every = sorted({name for text in group["never_predicted"] for name in text.split(", ")})
+            times = Counter(name for text in group["never_predicted"] for name in text.split(", "))
             many = int((runs["variant"] == variant).sum())
-            found.append(
-                f"Caution: {variant} never predicts {', '.join(every)} in {len(group)} of {many} runs; --class-weight "
-                "balanced or --threshold validation may help."
-            )
+            every = ", ".join(f"{name} in {times[name]} of {many} runs" for name in sorted(times))
+            also = " or --threshold validation" if "sensitivity" in runs else ""  # which two classes have
+            found.append(f"Caution: {variant} never predicts {every}; --class-weight balanced{also} may help.")
     return found
