@@ -86,7 +86,8 @@ def commands_of(page: Path) -> list[list[str]]:
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     if page.stem == "how-to":
         lines += [" ".join(code.split()) for code in re.findall(r"`(bnt [a-z-]+ [^`]+)`", text)]
-    found = [shlex.split(line, comments=True) for line in lines if line.strip().startswith("bnt ")]
+    whole = [line for line in lines if line.strip().startswith("bnt ") and "$(" not in line]
+    found = [shlex.split(line, comments=True) for line in whole]
     return [[word for word in words if word != "&"] for words in found]
 
 

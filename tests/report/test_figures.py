@@ -121,7 +121,6 @@ def test_a_model_has_one_colour_in_the_figures_of_a_study_and_no_two_of_25_are_d
 
 def test_axes_of_validation_scores_are_in_per_cent_with_no_needless_decimals():
     figure = figures.score_curve([{"stage": "a", "epoch": e, "loss": 1.0, "val_score": 0.5 + e / 10} for e in (1, 2)])
-    figure.canvas.draw()
     (axes,) = figure.axes
     assert axes.get_ylabel() == "validation AUROC (%)"
     assert "60" in [text.get_text() for text in axes.get_yticklabels()]
@@ -135,7 +134,7 @@ def test_names_of_networks_stay_left_of_their_lines_and_inside_the_figure():
     networks = Networks(names, np.repeat(np.arange(13), 2))
     maps = brain.assignment_maps(RNG.random((2, 26, 10)), ["control", "patient"], networks)
     for figure in (maps, brain.edge_matrix(RNG.normal(size=26 * 25 // 2), networks, "score")):
-        figure.canvas.draw()
+        figure.draw_without_rendering()
         axes = figure.axes[0]
         ends = [one.get_window_extent().x0 for one in axes.lines if not one.get_clip_on()]
         boxes = [text.get_window_extent() for text in axes.get_yticklabels()]

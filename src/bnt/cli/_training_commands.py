@@ -267,7 +267,7 @@ class Train:
 
 def headline(report: dict, label: str) -> str:
     """Return the test result in two lines, and what is to be said of it."""
-    from bnt.plotting._words import shown, shown_name, spoken
+    from bnt.plotting._words import percent, shown, shown_name, spoken
 
     test = report["test"]
 
@@ -295,8 +295,9 @@ def headline(report: dict, label: str) -> str:
     if report.get("site_accuracy"):
         before, after = (report["site_accuracy"][when] for when in ("before", "after"))
         more.append(
-            f"A linear classifier tells the site of {before['n']} test scans with accuracy {before['accuracy']:.2f} "
-            f"before and {after['accuracy']:.2f} after harmonising (the largest site alone: {before['chance']:.2f})."
+            f"A linear classifier tells the site of {before['n']} test scans with accuracy "
+            f"{percent(before['accuracy'], 1)} before and {percent(after['accuracy'], 1)} after harmonising (the "
+            f"largest site alone: {percent(before['chance'], 1)})."
         )
     if report.get("never_predicted"):
         never = ", ".join(report["never_predicted"])

@@ -32,19 +32,18 @@ MANY_ROWS = 10  # of models in one figure
 
 def in_percent(*axes: Axis) -> None:
     """Let axes of shares of 1 show per cent, with as many decimals as their ticks need."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import Formatter
 
-    def formatter() -> FuncFormatter:
-        def shown(value: float, _: int | None = None) -> str:
-            ticks = made.locs if len(made.locs) else [value]
-            digits = max(len(f"{100 * tick:.3f}".rstrip("0").partition(".")[2]) for tick in ticks)
-            return FuncFormatter.fix_minus(f"{100 * value:z.{digits}f}")
+    class Percent(Formatter):
+        def __call__(self, value: float, pos: int | None = None) -> str:
+            return self.format_ticks([value])[0]
 
-        made = FuncFormatter(shown)
-        return made
+        def format_ticks(self, values: Sequence[float]) -> list[str]:
+            digits = max((len(f"{100 * v:.3f}".rstrip("0").partition(".")[2]) for v in values), default=0)
+            return [self.fix_minus(f"{100 * v:z.{digits}f}") for v in values]
 
     for axis in axes:
-        axis.set_major_formatter(formatter())
+        axis.set_major_formatter(Percent())
 
 
 def ordered(named: Mapping[str, Anything], order: Sequence[str] | None) -> list[tuple[int, str, Anything]]:

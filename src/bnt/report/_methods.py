@@ -128,14 +128,14 @@ def methods(
 def data(study: dict[str, Any], cohort: CohortFacts, people: pd.DataFrame | None, regression: bool) -> str:
     """Say whose connectomes were used, and what was predicted."""
     name = str(cohort.facts.get("source", {}).get("name", "") or "")
-    of = f" of {without_folders(name)}" if name else ""
+    source = f"{without_folders(name)}; " if name else ""
     n = study["n_subjects"] if people is None else len(people)
-    text = f"We analysed {counted(n, 'functional connectome')}{of}"
+    text = f"We analysed {counted(n, 'functional connectome')}"
     if people is not None:
         persons = len(set(people_of(people)))
         text += f" of {counted(persons, 'person').replace('persons', 'people')}"
         text += f" from {counted(people['site'].nunique(), 'site')}"
-    text += f" ({cohort.connectomes(study['n_rois'], study['kind'])} connectivity)."
+    text += f" ({source}{cohort.connectomes(study['n_rois'], study['kind'])} connectivity)."
     if regression:
         return text + f" The models predicted the score `{study['label']}`."
     text += f" The models predicted the class `{study['label']}`"
@@ -150,6 +150,8 @@ def evaluation(study: dict[str, Any], runs: pd.DataFrame) -> str:
     """Say how people were split, and how large the parts were."""
     protocol = str(study["protocol"])
     how = PROTOCOLS.get(protocol, f"the protocol `{without_folders(protocol)}`")
+    if "auroc" not in runs:  # a score is cut into quantiles
+        how = how.replace("site and class", "site and quantiles of the score")
     if is_table(protocol):
         how = f"predefined splits (`{Path(protocol).name}`)"
     sizes = runs[["n_train", "n_val", "n_test"]].drop_duplicates()

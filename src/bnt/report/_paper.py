@@ -214,7 +214,7 @@ def shown_results(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str)
 
 def span(low: float, high: float, metric: str, sign: str = "") -> str:
     """Return both ends of an interval."""
-    ends = [shown(end, metric, sign) for end in (low, high)]
+    ends = [shown(end, metric, sign, like=min(abs(low), abs(high))) for end in (low, high)]
     return " to ".join(ends) if all(ends) else NOTHING
 
 

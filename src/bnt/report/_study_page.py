@@ -208,10 +208,12 @@ def scores(
     every = ("auroc", *within, "accuracy", "sensitivity", "specificity", "brier", "r", "r2", "mae", "medae")
     columns = [c for c in every if c in summary]
     rows = [row for table in (summary, alone) for _, row in table.iterrows()]
+    below = "\n[" if sum(c == metric or c in SCORES for c in columns) > 2 else " ["  # so that the table is not too wide
     compact = pd.DataFrame({"model": [row["variant"] for row in rows]})
     for column in columns:
         spans = column == metric or column in SCORES
-        compact[heading(column)] = [mean_sd(row, column, spans) if column in row else "" for row in rows]
+        texts = [mean_sd(row, column, spans) if column in row else "" for row in rows]
+        compact[heading(column)] = [text.replace(" [", below) for text in texts]
         if column == metric and primary.column == "p_chance":  # beside the score, where it is seen
             compact[primary.heading] = [p_value(row["p_chance"]) if "p_chance" in row else "" for row in rows]
     by_split = per_split(runs, metric)
