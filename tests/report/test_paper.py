@@ -17,7 +17,7 @@ from bnt.errors import BadInput
 from bnt.models._catalog import CATALOG
 from bnt.report._evidence import CohortFacts
 from bnt.report._methods import adjusted, as_latex, latex
-from bnt.report._paper import demographics, write_paper
+from bnt.report._paper import demographics, without_advice, write_paper
 from bnt.report._references import REFERENCES, bibtex
 
 FIGURES = {"paired", "forest", "roc", "calibration", "decision", "sites", "cost", "validation"}
@@ -175,3 +175,9 @@ def test_methods_and_tables_compile(paper: Path, tmp_path: Path):
     log = (tmp_path / "main.log").read_text(errors="replace")
     assert "undefined" not in log
     assert "Overfull" not in log
+
+
+def test_a_caption_says_what_was_found_and_gives_no_advice():
+    said = "Caution: svm never predicts b in 1 of 3 runs; --class-weight balanced may help."
+    assert without_advice(said) == "svm never predicts b in 1 of 3 runs."
+    assert without_advice("Means; --class-weight stays.") == "Means; --class-weight stays."

@@ -95,7 +95,7 @@ def write_paper(folder: str | Path, out: str | Path, *, overwrite: bool = False)
                 "Who was studied; p-values are not corrected for several measures.",
             )
         caption = " ".join([f"Test scores over {counted(len(study['splits']), 'split')}, mean ± SD.", primary])
-        caption = " ".join([without_citations(caption), *notes(runs, compared)])
+        caption = " ".join([without_citations(caption), *map(without_advice, notes(runs, compared))])
         write_table(
             work, "results", results(shared, compared, name), shown_results(shared, compared, score_name(runs)), caption
         )
@@ -105,6 +105,12 @@ def write_paper(folder: str | Path, out: str | Path, *, overwrite: bool = False)
             (work / "model_card.md").write_text(shareable(cards, [study["cohort"], folder], ids))
         (work / "checklist.md").write_text(checklist(work))
     return out
+
+
+def without_advice(sentence: str) -> str:
+    """Return a caution as a paper says it: what was found, not which option to try."""
+    found = sentence.removeprefix("Caution: ")
+    return found if found == sentence else found.partition("; --")[0].rstrip(".") + "."
 
 
 def scanned(folder: Path, planned: list[tuple[str, str, str]], cohort: evidence.CohortFacts) -> pd.DataFrame | None:
