@@ -7,7 +7,9 @@ each scan (`short`), a training part of 200 people (`people200`) and the largest
 series, and connectomes only. Every view of the three models becomes inner products of all subjects once; tangent
 spaces have the mean of everyone as their reference here, which no label enters and which is the same for all models.
 Then the models' own code fits on training and validation of each split and scores the test part, as recipe `best` does.
-Only development splits, unless others are named. `--summary` prints the differences of a table that exists.
+`--reference training` makes the products of each split anew, with references of its training part: these are the
+numbers of `bnt compare --recipe best`, at eight times the cost. Only development splits, unless others are named.
+`--summary` prints the differences of a table that exists.
 """
 
 from __future__ import annotations
@@ -58,11 +60,17 @@ def derived(cohort: Cohort, kind: str) -> Inputs:
     return replace(inputs, edges=np.asarray(connectomes(series)), series=packed)
 
 
-def products_of(inputs: Inputs, file: Path) -> Products:
-    """Return the inner products of every view of the three models, kept in a file."""
-    if file.is_file():
-        with np.load(file) as kept:
-            return {name: kept[name] for name in kept.files}
+def kept_products(cohort: Cohort, kind: str, file: Path) -> Products:
+    """Return the inner products of a derived cohort, with everyone's mean as the reference, kept in a file."""
+    if not file.is_file():
+        inputs = derived(cohort, kind)
+        np.savez(file, **products_of(inputs, np.arange(len(inputs))))
+    with np.load(file) as kept:
+        return {name: kept[name] for name in kept.files}
+
+
+def products_of(inputs: Inputs, fitted: np.ndarray) -> Products:
+    """Return the inner products of every view of the three models; the views learn from the ``fitted`` rows."""
     n_rois = int((1 + np.sqrt(1 + 8 * inputs.edges.shape[1])) / 2)
     best = Best(n_rois)
     best.make(True)
@@ -71,10 +79,9 @@ def products_of(inputs: Inputs, file: Path) -> Products:
     views["lagged"] = Lagged(n_rois)
     found = {}
     for name, view in views.items():
-        features = view.fit(inputs, np.ones(len(inputs))).transform(inputs)
-        found[name] = gram(features - features.mean(axis=0))
-        print(f"{file.stem}: {name}", flush=True)
-    np.savez(file, **found)
+        features = view.fit(inputs.take(fitted), np.ones(len(fitted))).transform(inputs)
+        found[name] = gram(features - features[fitted].mean(axis=0))
+        print(name, flush=True)
     return found
 
 
@@ -133,9 +140,10 @@ def parts_of(table: pd.DataFrame, names: list[str], kind: str, sites: np.ndarray
     """Yield the rows to fit on and to test on."""
     largest = pd.Series(sites).value_counts().index[0]
     for i, name in enumerate(names):
-        fitted, rest = np.flatnonzero(table[name].isin([0, 1])), np.flatnonzero(table[name] == 2)
+        train, validation, rest = (np.flatnonzero(table[name] == part) for part in range(3))
+        fitted = np.concatenate([train, validation])  # the order of a refit, by which inner folds are dealt out
         if kind == "people200":
-            fitted = np.sort(np.random.default_rng(i).permutation(fitted)[:200])
+            fitted = np.random.default_rng(i).permutation(fitted)[:200]
         if kind == "one-site":
             fitted, rest = fitted[sites[fitted] == largest], rest[sites[rest] == largest]
         yield name, (fitted, rest)
@@ -168,6 +176,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, *FEWER], choices=[*KINDS, *FEWER])
     parser.add_argument("--split-names", nargs="+", default=[f"seed{i}" for i in range(20)])
+    parser.add_argument("--reference", default="everyone", choices=["everyone", "training"])
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     rows = pd.read_csv(options.out).to_dict("records") if options.out.is_file() else []
@@ -178,12 +187,18 @@ def main() -> None:
         options.cache.mkdir(parents=True, exist_ok=True)
         for kind in options.kinds:
             source = kind if kind in KINDS else KINDS[0]
-            file = options.cache / f"{source}.npz"
-            fits = Fits(products_of(cohort if file.is_file() else derived(cohort, source), file), y, sites)
+            if options.reference == "everyone":
+                fits = Fits(kept_products(cohort, source, options.cache / f"{source}.npz"), y, sites)
+            else:
+                inputs = derived(cohort, source)
             done = {row["split"] for row in rows if row["cohort"] == kind}
             for name, part in parts_of(table, options.split_names, kind, sites):
                 if name in done:
                     continue
+                if options.reference == "training":
+                    some = np.concatenate(part)
+                    fits = Fits(products_of(inputs.take(some), np.arange(len(part[0]))), y[some], sites[some])
+                    part = np.arange(len(part[0])), np.arange(len(part[0]), len(some))
                 best = fits.best(part)
                 for has_series in (True, False):
                     of = {
@@ -193,9 +208,9 @@ def main() -> None:
                     }
                     facts = {"cohort": kind, "series": has_series, "split": name}
                     sizes = {"n_train": len(part[0]), "n_test": len(part[1])}
-                    truth = y[part[1]]
+                    truth = fits.y[part[1]]
                     rows += [{**facts, "model": m, "auroc": roc_auc_score(truth, d), **sizes} for m, d in of.items()]
-                write_atomic(options.out, pd.DataFrame(rows).to_csv(index=False, float_format="%.5f"))
+                write_atomic(options.out, pd.DataFrame(rows).to_csv(index=False, float_format="%.7f"))
             print(summary(pd.DataFrame(rows)).round(2).to_string(index=False), flush=True)
     print(summary(pd.DataFrame(rows)).round(2).to_string(index=False))
 
