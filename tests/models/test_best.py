@@ -134,21 +134,43 @@ def test_families_of_the_table_of_people_stay_together_in_the_folds(inputs: Inpu
     np.testing.assert_array_equal(given[0], (np.arange(60) // 3).astype(str))
 
 
-def test_a_new_site_is_centred_by_its_own_scans_only_on_request(inputs: Inputs):
+def at(inputs: Inputs, rows: np.ndarray, site: str) -> Inputs:
+    """Some of the subjects, scanned elsewhere."""
+    return replace(inputs.take(rows), sites=np.array([site] * len(rows)))
+
+
+@pytest.mark.parametrize("has_series", [True, False])
+def test_a_new_site_is_centred_by_its_own_scans_only_on_request(inputs: Inputs, has_series: bool):
+    given = inputs if has_series else replace(inputs, series=None)
+    train, new = given.take(np.arange(40)), at(given, np.arange(40, 60), "elsewhere")
+    model = create_model("best", V, 2).fit(train, Y[:40])
+    plain, known = model.decisions(new), model.decisions(train)
+    model.new_sites = "centred"
+    np.testing.assert_array_equal(model.decisions(train), known)  # a site of training stays as it is
+    # The mean decision of the training subjects, but that a normalised kernel need not be centred.
+    centre = sum(
+        model.shares[name] * (model.kernels.intercept if name == "series" else part.decisions(train).mean(axis=0))
+        for name, part in model.parts().items()
+    )
+    with_ten_more = (plain.sum(axis=0) + 10 * centre) / 30  # ten scans at the training mean
+    np.testing.assert_allclose(model.decisions(new), plain - with_ten_more + centre, atol=1e-10)
+
+
+def test_each_of_two_new_sites_is_centred_by_itself_and_by_name_on_request(inputs: Inputs):
     given = replace(inputs, series=None)
-    train, new = given.take(np.arange(40)), given.take(np.arange(40, 60))
-    new = replace(new, sites=np.array(["elsewhere"] * 20))
-    shifted = replace(new, edges=np.clip(new.edges + 0.05, -0.95, 0.95))
-    moved = {}
-    for how in ("global", "centred"):
-        model = create_model("best", V, 2, new_sites=how).fit(train, Y[:40])
-        edges = model.members["edges"]["centred"]
-        both = [
-            edges.decisions_of(edges.features.transform(one), one.sites, how == "centred").mean()
-            for one in (new, shifted)
-        ]
-        moved[how] = abs(both[1] - both[0])
-    assert moved["centred"] == pytest.approx(moved["global"] * 10 / 30, rel=1e-3)  # ten scans at the training mean
+    model = create_model("best", V, 2).fit(given.take(np.arange(30)), Y[:30])
+    one, two = at(given, np.arange(30, 45), "one"), at(given, np.arange(45, 60), "two")
+    both = replace(given.take(np.arange(30, 60)), sites=np.concatenate([one.sites, two.sites]))
+    plain = model.decisions(both)
+    model.centred_sites = ("two",)
+    np.testing.assert_array_equal(model.decisions(both)[:15], plain[:15])
+    alone = model.decisions(two)
+    np.testing.assert_allclose(model.decisions(both)[15:], alone, atol=1e-12)
+    model.new_sites = "centred"
+    np.testing.assert_allclose(model.decisions(both)[15:], alone, atol=1e-12)
+    assert not np.allclose(model.decisions(both)[:15], plain[:15])
+    nowhere = at(given, np.arange(30, 60), "unknown")  # people without a site are no site
+    np.testing.assert_allclose(model.decisions(nowhere), plain, atol=1e-12)
 
 
 def test_one_new_scan_keeps_most_of_its_deviation(inputs: Inputs):

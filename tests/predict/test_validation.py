@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import bnt
 from bnt.cli._main import main
 from bnt.errors import BadInput
+from bnt.models.classical._inputs import Inputs
 from bnt.predict import _transport as transport
 from bnt.predict import subject_table, validate_run
 from bnt.splits import named_splits
@@ -134,6 +135,23 @@ def test_few_scans_of_a_new_site_are_not_adapted(trained):
     table = subject_table(trained, few, adapt=True)
     assert table["new_site"].str.contains("Not adapted").all()
     np.testing.assert_array_equal(table["p_1"], subject_table(trained, few)["p_1"])
+
+
+def test_best_with_series_is_adapted_by_its_decisions(tmp_path):
+    everyone = bnt.simulate_cohort(n_subjects=84, n_rois=16, n_sites=3, n_volumes=40, seed=1)
+    last = everyone.sites == np.unique(everyone.sites)[-1]
+    cohort = everyone.select(~last).save(tmp_path / "cohort")
+    elsewhere = everyone.select(last)
+    (split,) = named_splits(cohort, "diagnosis", "site-stratified", n_splits=1)
+    config = describe(cohort, "diagnosis", split, model="best", recipe=find_recipe("default"))
+    train_run(cohort, split, config, tmp_path / "run")
+    trained = TrainedRun(tmp_path / "run")
+    before = trained.learner.model.decisions(Inputs.of(elsewhere))
+    plain, moved = (subject_table(trained, elsewhere, adapt=adapt) for adapt in (False, True))
+    assert moved["new_site"].str.contains("Adapted").all()
+    assert not np.allclose(moved["p_1"], plain["p_1"])
+    np.testing.assert_array_equal(np.argsort(moved["p_1"]), np.argsort(plain["p_1"]))
+    np.testing.assert_array_equal(trained.learner.model.decisions(Inputs.of(elsewhere)), before)  # the run stays
 
 
 def test_scans_that_were_trained_on_are_refused_under_any_name(trained):

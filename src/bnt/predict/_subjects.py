@@ -2,11 +2,14 @@
 
 A scanner shifts every edge of its site by about the same amount. ``--adapt`` moves the mean edges of each site that
 training has not seen onto the mean of the training subjects, on the scale of Fisher z, where the site has 20 scans or
-more. A prediction then depends on who else is in the source, and a true difference between the sites' people (more
-patients, older people) is removed with the scanner's.
+more. ``best`` also reads series, which cannot be moved; there the mean decision of the site is moved onto that of the
+training subjects, which leaves the order of its people. A prediction then depends on who else is in the source, and
+a true difference between the sites' people (more patients, older people) is removed with the scanner's.
 """
 
 from __future__ import annotations
+
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -19,14 +22,16 @@ from bnt.explain._edges import attributions, default_method, target_code
 from bnt.explain._inside import is_network, training_part
 from bnt.explain._patterns import baseline_edges, centres_sites
 from bnt.models import find_entry
+from bnt.models.classical import Best
 from bnt.predict._certainty import UNAVAILABLE, CalibrationSubjects, TrainingProfile, prediction_intervals
 from bnt.splits import read_splits
 from bnt.training._adjustments import AT_ONCE, ENOUGH, UNKNOWN, FisherScale
+from bnt.training._learner import DirectLearner
 from bnt.training._trained import TrainedRun
 
 
-def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[Cohort, dict[str, str]]:
-    """Return a view of a cohort whose new sites are centred on the training mean, and a sentence about each new site.
+def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[TrainedRun, Cohort, dict[str, str]]:
+    """Return a run and a view of a cohort that centre new sites on the training mean, and a sentence about each.
 
     Parameters
     ----------
@@ -58,7 +63,9 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[Cohort, dict[str, str]
         moved[site] = mine
         said[site] = f"Adapted: site {site} was centred on the training mean, from its {len(mine)} unlabelled scans."
     if not moved:
-        return cohort, said
+        return trained, cohort, said
+    if any(isinstance(model, Best) for model in trained.learner.models):
+        return _centring(trained, tuple(moved)), cohort, said
     names = cohort.atlases if find_entry(trained.config.model).every_atlas else (cohort.atlas,)
     changes = {}
     for name in names:
@@ -73,7 +80,17 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[Cohort, dict[str, str]
             raise BadInput(
                 f"Model {trained.config.model!r} reads time series, which are not centred: leave adapting out.", "adapt"
             ) from error
-    return view, said
+    return trained, view, said
+
+
+def _centring(trained: TrainedRun, sites: tuple[str, ...]) -> TrainedRun:
+    """Return a copy of a run of ``best`` that centres these new sites."""
+    run, learner = copy(trained), copy(trained.learner)
+    assert isinstance(learner, DirectLearner)
+    learner.model = copy(learner.model)
+    learner.model.centred_sites = sites
+    run.learner = learner
+    return run
 
 
 def _change(theirs: Cohort, rows: np.ndarray, cohort: Cohort, moved: dict[str, np.ndarray]) -> EdgeChange:
@@ -224,9 +241,9 @@ def subject_table(
     >>> len(table), "unlike_training" in table
     (40, True)
     """
-    given, said = adapted(trained, cohort) if adapt else (cohort, {})
+    run, given, said = adapted(trained, cohort) if adapt else (trained, cohort, {})
     said = trained.learner.notes(cohort) | said
-    table = trained.table(given)
+    table = run.table(given)
     config = trained.config
     names = [f"p_{c}" for c in config.task.classes] or ["predicted"]
     predicted = table[names].to_numpy(dtype=float)
@@ -234,7 +251,7 @@ def subject_table(
     parts = [
         table,
         prediction_intervals(config.task, cohort.ids, predicted, calibration),
-        member_spread(trained, given),
+        member_spread(run, given),
     ]
     profile = TrainingProfile.of(trained.folder, config)
     if profile is None:

@@ -126,9 +126,9 @@ def validate_run(
     y = _labels(trained, cohort)
     checked = refuse_seen(trained, cohort, allow_same_ids)
     notes = trained.learner.notes(cohort)
-    seen_cohort = cohort
+    run, seen_cohort = trained, cohort
     if adapt:
-        seen_cohort, said = adapted(trained, cohort)
+        run, seen_cohort, said = adapted(trained, cohort)
         notes |= said
     scans = prediction_table(
         config.task,
@@ -136,7 +136,7 @@ def validate_run(
         y,
         np.array([], dtype=int),
         np.arange(len(cohort)),
-        trained.learner.predict(seen_cohort),
+        run.learner.predict(seen_cohort),
         people_of(cohort.participants),
     ).drop(columns="part")
     scans = scans.assign(**{name: cohort.participants[name] for name in SUBGROUPS if name in cohort.participants})

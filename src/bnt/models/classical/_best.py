@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 from bnt.errors import BadInput
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, TangentFeatures, adjusted
 from bnt.models.classical._inputs import Inputs
-from bnt.models.classical._linear import SVM, LinearModel, Ridge
+from bnt.models.classical._linear import NEW_SITE_SUBJECTS, SVM, LinearModel, Ridge
 from bnt.models.classical._multi_kernel import MultiKernel, views_of
 from bnt.models.classical._solvers import Calibration, Decides, check_target, folds, signs
 
@@ -23,6 +23,7 @@ NEW_SITES = ("global", "centred")
 SHARES = (0.3, 0.5, 0.7)  # of the identity in the correlation matrices
 PRIOR_SUBJECTS = 400  # the prior weights count as much as this many subjects
 SERIES = "series"  # the member that needs series
+UNKNOWN = "unknown"  # of people without a site, who are no site
 
 
 class SeriesKernels(MultiKernel):
@@ -54,9 +55,11 @@ class Best(Decides):
     keep people of a family together. Probabilities come from the same held-out decisions.
 
     A subject of a site that training has not seen has the mean of all training subjects subtracted
-    (``new_sites="global"``), so that no prediction depends on who else is predicted. ``new_sites="centred"`` subtracts
-    the mean of the scans of that site among those predicted together, drawn towards the training mean as if ten
-    more scans had it, in the site-centred ridges; no label is used. Predict the scans of a new site in one call then.
+    (``new_sites="global"``), so that no prediction depends on who else is predicted. ``new_sites="centred"`` moves the
+    mean decision of the scans of that site among those predicted together onto that of the training subjects, as if
+    ten more scans of the site had it; no label is used, and the order within the site stays. Predict the scans of a
+    new site in one call then. It takes the site to have patients and controls in the proportion of the training
+    subjects.
 
     Parameters
     ----------
@@ -77,6 +80,7 @@ class Best(Decides):
         self.members: dict[str, dict[str, LinearModel]] = {}  # of each view
         self.kernels: SeriesKernels | None = None
         self.shares: dict[str, float] = {}  # of each "view.member"
+        self.centred_sites: tuple[str, ...] = ()  # new ones to centre though new_sites says "global"
 
     def make(self, has_series: bool) -> None:
         """Make the views and their members."""
@@ -96,10 +100,14 @@ class Best(Decides):
             self.members[name] = pair
         self.kernels = SeriesKernels(n_rois, self.n_classes, confounds=self.confounds) if has_series else None
 
+    def parts(self) -> dict[str, Any]:
+        """Return the members by name, in the order of their weights."""
+        found: dict[str, Any] = {f"{view}.{kind}": m for view, pair in self.members.items() for kind, m in pair.items()}
+        return found if self.kernels is None else {**found, SERIES: self.kernels}
+
     def names(self) -> list[str]:
         """Return the names of the members, in the order of their weights."""
-        names = [f"{view}.{kind}" for view, pair in self.members.items() for kind in pair]
-        return names if self.kernels is None else [*names, SERIES]
+        return list(self.parts())
 
     def prior(self) -> np.ndarray:
         """Return the weights that few subjects leave as they are."""
@@ -155,11 +163,26 @@ class Best(Decides):
                 continue
             features = view.transform(inputs)
             for kind, share in used.items():
-                member = self.members[name][kind]
-                total = total + share * member.decisions_of(features, inputs.sites, self.new_sites == "centred")
+                total = total + share * self.members[name][kind].decisions_of(features, inputs.sites)
         if self.kernels is not None:
             total = total + self.shares[SERIES] * self.kernels.decisions(inputs)
-        return total
+        return self._centred(total, inputs.sites)
+
+    def _centred(self, decisions: np.ndarray, sites: np.ndarray | None) -> np.ndarray:
+        """Move the mean decision of new sites onto the training subjects', where that is asked for."""
+        if sites is None or (self.new_sites == "global" and not self.centred_sites):
+            return decisions
+        # The members' kernels are centred, so that the mean decision of the training subjects is the intercept.
+        centre = sum(self.shares[name] * part.intercept for name, part in self.parts().items())
+        known = self.members["edges"]["centred"].sites
+        new = np.setdiff1d(sites, [*known, UNKNOWN]) if self.new_sites == "centred" else self.centred_sites
+        moved = decisions.copy()
+        for name in new:
+            rows = sites == name
+            if rows.any():
+                drawn = rows.sum() / (rows.sum() + NEW_SITE_SUBJECTS)
+                moved[rows] -= drawn * (decisions[rows].mean(axis=0) - centre)
+        return moved
 
     def coef(self) -> None:
         """Return None: the members live in several spaces; ask ``members[...]`` for theirs."""
@@ -172,11 +195,8 @@ class Best(Decides):
         if not self.shares:
             raise BadInput("This model is not fitted yet: there is nothing to keep.")
         state = {"shares": np.array(list(self.shares.values()))}
-        for name, pair in self.members.items():
-            for kind, member in pair.items():
-                state |= {f"{name}.{kind}.{key}": value for key, value in member.state_dict().items()}
-        if self.kernels is not None:
-            state |= {f"{SERIES}.{key}": value for key, value in self.kernels.state_dict().items()}
+        for name, part in self.parts().items():
+            state |= {f"{name}.{key}": value for key, value in part.state_dict().items()}
         if self.n_classes > 1:
             state |= {"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts}
         return state
@@ -184,10 +204,7 @@ class Best(Decides):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` gave."""
         self.make(f"{SERIES}.intercept" in state)
-        parts: dict[str, Any] = {f"{v}.{kind}": m for v, pair in self.members.items() for kind, m in pair.items()}
-        if self.kernels is not None:
-            parts[SERIES] = self.kernels
-        for name, part in parts.items():
+        for name, part in self.parts().items():
             head = name + "."
             part.load_state_dict({key.removeprefix(head): v for key, v in state.items() if key.startswith(head)})
         self.shares = dict(zip(self.names(), np.asarray(state["shares"]).tolist()))
