@@ -173,26 +173,30 @@ def growth(table: pd.DataFrame) -> pd.DataFrame:
         for step in [name for name in STEPS if name in set(of_rois["step"])]:
             part = of_rois[of_rois["step"] == step].sort_values("subjects")
             row = {"rois": rois, "step": step, "sizes": " ".join(map(str, part["subjects"]))}
-            for column, name in (("cpu_s", "time"), ("peak_mb", "memory")):
+            for column, name, least in (("cpu_s", "time", 1.0), ("peak_mb", "memory", 0.0)):
                 row[f"{name} at the largest"] = part[column].iloc[-1]
-                slope, at = fitted(part["subjects"].to_numpy(), part[column].to_numpy() - start[column])
+                slope, at = fitted(part["subjects"].to_numpy(), part[column].to_numpy() - start[column], least)
                 row[f"{name} exponent"] = slope
                 row[f"{name} at {UK_BIOBANK}"] = at + start[column]
             rows.append(row)
     return pd.DataFrame(rows).round(2)
 
 
-def fitted(sizes: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """Return the exponent, and the value at UK Biobank's size by the last size and that exponent (1 at least)."""
-    if len(sizes) < 2:
+def fitted(sizes: np.ndarray, values: np.ndarray, least: float) -> tuple[float, float]:
+    """Return the exponent, and the value at UK Biobank's size by the last size and that exponent, or ``least``.
+
+    Of fewer than three sizes there is neither.
+    """
+    if len(sizes) < 3:
         return float("nan"), float("nan")
     slope = float(np.polyfit(np.log(sizes), np.log(np.maximum(values, 1e-2)), 1)[0])
-    return slope, float(values[-1] * (UK_BIOBANK / sizes[-1]) ** max(slope, 1.0))
+    return slope, float(values[-1] * (UK_BIOBANK / sizes[-1]) ** max(slope, least))
 
 
 def draw(table: pd.DataFrame, file: Path) -> None:
     """Draw CPU seconds and memory against the number of subjects, both logarithmic."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullLocator
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
     part = table[table["rois"] == table["rois"].mode()[0]]
@@ -202,6 +206,10 @@ def draw(table: pd.DataFrame, file: Path) -> None:
             one = part[part["step"] == step].sort_values("subjects")
             look = {"linestyle": styles[i // 10 % 3], "marker": "o" if i % 2 else "s", "color": f"C{i % 10}"}
             axes.loglog(one["subjects"], one[column], label=step, markersize=4, linewidth=1.3, **look)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(lambda value, _: f"{value:,g}")
+            axis.set_minor_locator(NullLocator())
         axes.set_xlabel("subjects")
         axes.set_ylabel(words)
         axes.spines[["top", "right"]].set_visible(False)

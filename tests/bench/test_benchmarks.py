@@ -135,7 +135,8 @@ def test_cpu_seconds_count_processes_that_outlive_the_command():
 def test_growth_is_the_slope_of_the_logarithms_and_counts_on_from_the_largest_size():
     scale = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "scale.py"))
     sizes = np.array([1000, 2000, 5000])
-    slope, at = scale["fitted"](sizes, 3e-4 * sizes**1.5)
+    slope, at = scale["fitted"](sizes, 3e-4 * sizes**1.5, 1.0)
     assert slope == pytest.approx(1.5)
     assert at == pytest.approx(3e-4 * 40_000**1.5)
-    assert scale["fitted"](sizes, np.array([2.0, 2.0, 2.0]))[1] == pytest.approx(16.0)  # at least in proportion
+    assert scale["fitted"](sizes, np.array([2.0, 2.0, 2.0]), 1.0)[1] == pytest.approx(16.0)  # at least in proportion
+    assert np.isnan(scale["fitted"](sizes[:2], np.array([2.0, 3.0]), 0.0)).all()  # two points are no curve
