@@ -168,6 +168,7 @@ def growth(table: pd.DataFrame) -> pd.DataFrame:
     its libraries (the smallest time and memory of ``info``), over all sizes that were measured.
     """
     rows = []
+    table = table[table["memory_gb"] == table["memory_gb"].max()]
     for rois, of_rois in table.groupby("rois"):
         start = of_rois[of_rois["step"] == "info"][["cpu_s", "peak_mb"]].min().fillna(0.0) * 0.9
         for step in [name for name in STEPS if name in set(of_rois["step"])]:
@@ -199,7 +200,7 @@ def draw(table: pd.DataFrame, file: Path) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
-    part = table[table["rois"] == table["rois"].mode()[0]]
+    part = table[(table["rois"] == table["rois"].mode()[0]) & (table["memory_gb"] == table["memory_gb"].max())]
     styles = ["-", "--", ":"]
     for axes, column, words in zip(panels, ("cpu_s", "peak_mb"), ("CPU seconds, one thread", "largest memory (MB)")):
         for i, step in enumerate([name for name in STEPS if name in set(part["step"])]):
