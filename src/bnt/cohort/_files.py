@@ -366,5 +366,5 @@ def _may_live(who: str) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's, alive
+        return True  # another user's, alive
     return True
