@@ -15,10 +15,11 @@ from scipy.optimize import nnls
 from bnt.errors import BadInput
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, TangentFeatures, adjusted
 from bnt.models.classical._inputs import Inputs
-from bnt.models.classical._linear import NEW_SITE_SUBJECTS, SVM, LinearModel, Ridge
+from bnt.models.classical._linear import SVM, LinearModel, Ridge
 from bnt.models.classical._multi_kernel import MultiKernel, views_of
 from bnt.models.classical._solvers import Calibration, Decides, check_target, folds, signs
 
+NEW_SITE_SUBJECTS = 10  # people at the training mean, counted with those of a new site
 NEW_SITES = ("global", "centred")
 SHARES = (0.3, 0.5, 0.7)  # of the identity in the correlation matrices
 PRIOR_SUBJECTS = 400  # the prior weights count as much as this many subjects

@@ -39,8 +39,6 @@ from bnt.models.classical._solvers import (
 )
 from bnt.models.classical._streaming import Design, Hinge, LogLoss, Squared, Tube, coded, minimise
 
-NEW_SITE_SUBJECTS = 10
-
 
 @dataclass(eq=False)
 class LinearModel(Decides):
@@ -188,22 +186,11 @@ class LinearModel(Decides):
             raise BadInput(f"This {type(self).__name__} model is not fitted yet: call fit, or load a state.")
         return self.decisions_of(self.features.transform(inputs), inputs.sites)
 
-    def decisions_of(self, features: np.ndarray, sites: np.ndarray | None, centre_new: bool = False) -> np.ndarray:
-        """Return decision values of feature vectors.
-
-        With ``centre_new`` a site that training has not seen has its own mean subtracted, over these subjects and
-        :data:`NEW_SITE_SUBJECTS` more at the mean of all training subjects.
-        """
+    def decisions_of(self, features: np.ndarray, sites: np.ndarray | None) -> np.ndarray:
+        """Return decision values of feature vectors."""
         assert self.weights is not None
         groups = site_groups(self.sites, sites, len(features))
-        values = project(features, self.weights)
-        offsets = self.offsets[groups]
-        if centre_new and self.sites and sites is not None:
-            for name in np.unique(sites[groups == 0]):
-                rows = sites == name
-                total = values[rows].sum(axis=0) + NEW_SITE_SUBJECTS * self.offsets[0]
-                offsets[rows] = total / (rows.sum() + NEW_SITE_SUBJECTS)
-        return values - offsets + self.intercept
+        return project(features, self.weights) - self.offsets[groups] + self.intercept
 
     def coef(self) -> np.ndarray | None:
         """Return the weight of each edge in the model's space, (E,), or (C, E) for more than two classes.
