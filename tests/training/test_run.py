@@ -365,3 +365,9 @@ def test_linear_algebra_has_the_threads_of_the_run(small_cohort, split, tmp_path
             watch=lambda *_: seen.extend(pool["num_threads"] for pool in threadpool_info()),
         )
     assert set(seen) == {config.threads}
+
+
+def test_what_a_killed_save_left_is_gone_after_the_next(tmp_path):
+    (tmp_path / ".tmpppLHRl").write_bytes(b"half a file")  # safetensors' own temporary name
+    checkpoint_module.save_tensors(tmp_path / "weights.safetensors", {"w": torch.ones(2)})
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.safetensors"]

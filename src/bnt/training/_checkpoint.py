@@ -140,6 +140,8 @@ def save_tensors(
     if digest:
         header["sha256"] = _digest(plain, header["facts"])
     try:
+        for stray in path.parent.glob(".tmp??????"):  # safetensors writes under such a name, which a kill leaves
+            stray.unlink()
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb") as handle:  # its permissions are those of any new file here
             mode = os.fstat(handle.fileno()).st_mode & 0o777
