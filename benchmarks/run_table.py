@@ -3,7 +3,8 @@
 python benchmarks/run_table.py COHORT --models dgm bnt-released --splits 5 --out results/abide/table1_stopping_runs.csv
 
 The stopping rule is fixed in advance and the same for every network: at most 40 epochs, and no more than 10 without a
-better smoothed validation AUROC (`--epochs`, `--patience`). All models run on split 0 first, in one command, which
+better smoothed validation AUROC (`--epochs`, `--patience`); the epoch with the best one is tested, also of models whose
+own publication takes the last epoch. All models run on split 0 first, in one command, which
 loads the libraries once, then on split 1, and so on; with --one-by-one every model has a command of its own, and its
 row is kept as soon as it is done. A run whose row is in the table already is not made again, on this machine or
 another; folders of runs go to --work.
@@ -48,7 +49,7 @@ def run_split(options: argparse.Namespace, models: list[str], split: str) -> Non
         return
     study = options.work / (f"{missing[0].replace(':', '-')}--{split}" if len(models) == 1 else split)
     words = ["compare", "COHORT", "--models", *missing, "--split-names", split, "--out", "STUDY", "--jobs", "1"]
-    words += ["--change", f"epochs={options.epochs}", f"patience={options.patience}"]
+    words += ["--change", f"epochs={options.epochs}", f"patience={options.patience}", "select=smoothed"]
     places = {"COHORT": str(options.cohort), "STUDY": str(study)}
     subprocess.run([sys.executable, "-m", "bnt", *(places.get(w, w) for w in words)], check=True)
     rows = run_table(study)

@@ -50,6 +50,7 @@ OURS = {
     "bnt": ("bnt-released", "as the equations read"),
 }
 REFERENCE = "bnt-released"
+MOST_COMMANDS = 8  # that a table lists below itself
 PAIRED = """
 - A printed number stands beside the model as its authors' code behaves (`-released` where we also have another); the
   row below it is our correction, or `bnt`, the paper's model as its equations read, and has no printed number.
@@ -201,6 +202,7 @@ def from_runs(runs: pd.DataFrame, dataset: str = "ABIDE") -> Made:
     """Make Table 1 from runs of one or more studies of the same splits."""
     found = set(runs["variant"])
     models = [m for m in order() if m in found or m in METHODS]
+    runs = runs[runs["variant"].isin(models)]
     reference = REFERENCE if REFERENCE in found else str(runs["variant"].iloc[0])
     result = GridResult(
         runs,
@@ -212,12 +214,17 @@ def from_runs(runs: pd.DataFrame, dataset: str = "ABIDE") -> Made:
         trained_by(runs),
     )
     recipe = training(result.variants, runs)
+    commands = sorted({c for line in runs["command"] for c in str(line).split("; ")})
+    if len(commands) > MOST_COMMANDS:
+        commands = [f"{len(commands)} of them, in the column `command` of the table of runs"]
+    else:
+        commands = [f"`{one}`" for one in commands]
     where = (
         f"\nOurs: {words_of_sizes(runs)}; mean ± SD over splits"
         + (f"; {recipe}." if recipe else ".")
         + f" CPU time of all runs: {duration(cpu_time(runs))}.\n"
         + "Commands: "
-        + "; ".join(f"`{one}`" for one in sorted({c for line in runs["command"] for c in str(line).split("; ")}))
+        + "; ".join(commands)
         + f".\nPaper: as printed for {dataset}, {N_RUNS} runs.\n"
     )
     positive = str(runs["positive_class"].iloc[0]) if "positive_class" in runs else "the positive class"
