@@ -25,18 +25,20 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def models_table(*names: str) -> str:
-    """Return models of the catalogue: what each is, whose, what it reads, its size at 200 and 360 ROIs."""
+    """Return models of the catalogue: description, paper, input, and number of parameters at 200 and 360 ROIs."""
     from bnt.models import count_parameters, find_entry
     from bnt.models._catalog import CATALOG
 
     rows = []
     for entry in map(find_entry, names) if names else CATALOG:
-        reads = "all atlases" if entry.every_atlas else "connectome, series" if entry.needs_series else "connectome"
+        reads = (
+            "all atlases" if entry.every_atlas else "connectome, time series" if entry.needs_series else "connectome"
+        )
         sizes = ["", ""]
         if entry.trains_in_epochs:
             sizes = [f"{count_parameters(entry.name, n):,}" for n in (200, 360)]
-        rows.append([f"`{entry.name}`", entry.summary, entry.paper or "ours", reads, *sizes])
-    return markdown(["name", "what it is", "of", "reads", "parameters, V = 200", "V = 360"], rows)
+        rows.append([f"`{entry.name}`", entry.summary, entry.paper or "this package", reads, *sizes])
+    return markdown(["name", "description", "paper", "input", "parameters, V = 200", "V = 360"], rows)
 
 
 def readouts_table() -> str:
@@ -46,7 +48,7 @@ def readouts_table() -> str:
 
     made = {**READOUTS, "ocread": OCRead}
     rows = [[f"`{name}`", (one.__doc__ or name).strip().splitlines()[0]] for name, one in made.items()]
-    return markdown(["readout", "nodes to graph"], rows)
+    return markdown(["readout", "description"], rows)
 
 
 def recipes_table() -> str:
@@ -65,7 +67,7 @@ def kinds_table() -> str:
     """Return the kinds of connectome."""
     from bnt.connectivity import KINDS
 
-    return markdown(["kind", "what it is"], [[f"`{k.name}`", k.description] for k in KINDS.values()])
+    return markdown(["kind", "description"], [[f"`{k.name}`", k.description] for k in KINDS.values()])
 
 
 def commands_table() -> str:
