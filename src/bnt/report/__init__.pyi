@@ -5,4 +5,4 @@ __all__ = [
 ]
 
 from ._build import watch_report, write_report
-from ._validation_page import write_validation
+from ._tested import write_validation
