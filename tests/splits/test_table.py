@@ -25,9 +25,8 @@ from bnt.splits import (
     read_splits,
     save_splits,
 )
-from bnt.splits._guard import check_classes
 from bnt.splits._protocols import choose_split, split_notices
-from bnt.splits._split import SplitName
+from bnt.splits._split import SplitName, check_classes
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.errors import BadInput
 from bnt.plotting._words import counted, spoken
 from bnt.splits import read_splits
-from bnt.splits._guard import find_leak
-from bnt.splits._split import PARTS
+from bnt.splits._split import PARTS, find_leak
 from bnt.studies._chance import adjusted_notes
 from bnt.training._task import auroc, auroc_interval
 

@@ -17,8 +17,7 @@ __all__ = [
 ]
 
 from ._audit import Finding, audit_splits
-from ._guard import check_split
 from ._protocols import PROTOCOLS, named_splits, protocol
-from ._split import Split
+from ._split import Split, check_split
 from ._splitters import LeaveOneSiteOut, RandomSplit, ReleasedSplit, RepeatedKFold, SiteStratifiedSplit
 from ._table import SavedSplits, read_splits, save_splits

@@ -14,8 +14,7 @@ from bnt._progress import say
 from bnt.cohort import Cohort
 from bnt.cohort._inspect import is_score
 from bnt.errors import BadInput
-from bnt.splits._guard import absent_classes
-from bnt.splits._split import Rows, Split, SplitName
+from bnt.splits._split import Rows, Split, SplitName, absent_classes
 from bnt.splits._splitters import LeaveOneSiteOut, RandomSplit, ReleasedSplit, RepeatedKFold, SiteStratifiedSplit
 from bnt.splits._table import SavedSplits, is_table, left_out, read_splits, split_names
 

@@ -17,8 +17,7 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
-from bnt.splits._guard import check_split
-from bnt.splits._split import PARTS, Rows, Split, SplitName
+from bnt.splits._split import PARTS, Rows, Split, SplitName, check_split
 
 ID_COLUMNS = ("participant_id", "file_id", "subject_id", "id")
 WORDS = {"0": "train", "1": "validation", "2": "test", "": "", **{part: part for part in PARTS}}

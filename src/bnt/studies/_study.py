@@ -21,9 +21,8 @@ from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split, check_split
-from bnt.splits._guard import check_classes
 from bnt.splits._protocols import canonical
-from bnt.splits._split import SplitName
+from bnt.splits._split import SplitName, check_classes
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure, locked
 from bnt.studies._merge import check_same, merged, read_old
