@@ -29,7 +29,7 @@ def test_what_is_not_a_network_is_refused():
 def test_a_package_that_is_not_installed_is_named_with_how_to_install_it(monkeypatch):
     monkeypatch.setattr(bench_models, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match="ml4fmri is not installed.*pip install --no-deps ml4fmri"):
-        bench_models.run(BenchSettings(against="ml4fmri"))
+        bench_models.models(BenchSettings(against="ml4fmri"))
 
 
 def test_only_models_that_both_have_are_compared(monkeypatch):

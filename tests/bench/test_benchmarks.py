@@ -60,7 +60,7 @@ def test_training_benchmark_compares_steps_and_epochs_with_the_released_code(mon
 
     monkeypatch.setattr(bench_train, "sgemm_peak", lambda repeats: 1.0)
     monkeypatch.setattr(bench_train, "STEPS", 1)
-    rows = bench_train.run(BenchSettings(subjects=60, rois=16, repeats=1))
+    rows = bench_train.train(BenchSettings(subjects=60, rois=16, repeats=1))
     assert [row["what"] for row in rows] == ["released step", "our step", "released epoch", "our epoch", "sgemm peak"]
     assert all(row["seconds"] > 0 for row in rows[:4])
     assert rows[0]["times faster"] == rows[2]["times faster"] == 1
@@ -93,7 +93,7 @@ def test_scripts_behind_the_results_find_what_they_import(script, monkeypatch):
 
 def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(tmp_path, monkeypatch, capsys):
     import bnt
-    from bnt.bench import _whole_study as bench_study
+    from bnt.bench import _nilearn as bench_study
 
     bnt.simulate_cohort(n_subjects=60, n_rois=16, n_sites=2, seed=0).save(tmp_path / "cohort")
     before = sorted(file.name for file in (tmp_path / "cohort").iterdir())
@@ -112,7 +112,7 @@ def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(
 
     monkeypatch.setattr(bench_study, "_measured", in_this_process)
     settings = BenchSettings(cohort=tmp_path / "cohort", splits=4, user_splits=2, folder=place)
-    ours, theirs = bench_study.run(settings)
+    ours, theirs = bench_study.study(settings)
     assert (ours["AUROC"], ours["CPU s"], ours["measured splits"]) == (0.75, 10.0, 4)
     assert theirs["measured splits"] == 2
     assert 1000.0 < theirs["CPU s"] < 2000.0  # twice as many splits; what was loaded before counts once
@@ -123,7 +123,7 @@ def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(
 
 
 def test_cpu_seconds_count_processes_that_outlive_the_command():
-    from bnt.bench._whole_study import _measured
+    from bnt.bench._nilearn import _measured
 
     busy = "import time\nwhile time.process_time() < 0.5: pass"
     start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}]); print('said')"

@@ -1,4 +1,4 @@
-"""Measurements of speed and memory on this machine: one module each; what they share is here."""
+"""Measurements of speed and memory on this machine: each is a function of its name; what they share is here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from bnt.errors import BadInput
 
-MODULES = {name: f"_{name}" for name in ("data", "connectivity", "train", "models")} | {"study": "_whole_study"}
+MODULES = {"data": "_data", "connectivity": "_nilearn", "train": "_train", "models": "_models", "study": "_nilearn"}
 BENCHMARKS = tuple(MODULES)
 
 
@@ -44,7 +44,7 @@ def run_benchmark(name: str, settings: BenchSettings) -> list[dict[str, Any]]:
     """Run one benchmark and return its table, one dictionary per row."""
     if name not in BENCHMARKS:
         raise BadInput(f"Unknown benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}.")
-    return import_module(f"bnt.bench.{MODULES[name]}").run(settings)
+    return getattr(import_module(f"bnt.bench.{MODULES[name]}"), name)(settings)
 
 
 def peak_memory() -> float:

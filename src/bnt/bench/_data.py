@@ -28,7 +28,7 @@ BATCH, BATCHES = 64, 40
 RANK = 24
 
 
-def run(settings: BenchSettings) -> list[dict[str, Any]]:
+def data(settings: BenchSettings) -> list[dict[str, Any]]:
     """Return one row per store (float32, float16): seconds, memory, file sizes, rounding error."""
     subjects, rois = settings.subjects or SUBJECTS, settings.rois or ROIS
     if subjects < 2 or rois < 2:

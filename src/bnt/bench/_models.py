@@ -47,7 +47,7 @@ RIVALS = {
 INSTALL = {"ml4fmri": "pip install --no-deps ml4fmri==1.1.0"}
 
 
-def run(settings: BenchSettings) -> list[dict[str, Any]]:
+def models(settings: BenchSettings) -> list[dict[str, Any]]:
     """Return one row per model, number of ROIs and batch size.
 
     ``rois``, ``subjects`` and ``models`` of the settings choose the number of ROIs, the batch size and the models;

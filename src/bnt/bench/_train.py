@@ -179,7 +179,7 @@ def random_cohort(n_subjects: int, n_rois: int, seed: int = 0) -> Any:
     return Cohort(edges, table)
 
 
-def run(settings: BenchSettings) -> list[dict[str, Any]]:
+def train(settings: BenchSettings) -> list[dict[str, Any]]:
     """Measure a step, an epoch and the memory of streamed training."""
     torch.set_num_threads(settings.threads)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""One split: its name and the subjects of its three parts; and its check: no leak between parts, no class that a part lacks."""
+"""One split: its name, the subjects of its three parts, and the check that nothing leaks and no part lacks a class."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A study of tangent space and logistic regression on several splits, and the same as a user of nilearn writes it.
+"""Against nilearn: its ConnectivityMeasure, and a whole study as a user of nilearn and scikit-learn writes it.
 
-Both run in processes of their own, on one cohort and the same splits; CPU seconds count everything, from the start of
+Connectivity: the same series, threads and run. Study: tangent space and logistic regression on several splits. Both
+sides run in processes of their own, on one cohort and the same splits; CPU seconds count everything, from the start of
 the interpreter to the last table, of all processes. Our side starts without a cache beside the cohort.
 """
 
@@ -12,18 +13,29 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
+from nilearn.connectome import ConnectivityMeasure
+from sklearn.covariance import EmpiricalCovariance
+from threadpoolctl import threadpool_limits
 
 from bnt._progress import say
 from bnt.bench import BenchSettings
 from bnt.cohort import load_cohort
+from bnt.connectivity import TangentSpace, connectomes, covariances
 from bnt.errors import BadInput
 from bnt.splits import named_splits, save_splits
 
-SUBJECTS, ROIS, SPLITS = 200, 100, 20
+SUBJECTS, ROIS = 1009, 200  # ABIDE
+TANGENT_SUBJECTS = 200  # nilearn's geometric mean takes minutes for all
+STUDY_SUBJECTS, STUDY_ROIS, SPLITS = 200, 100, 20
 LABEL = "diagnosis"
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2): processes that lose their parent become ours
 
@@ -55,7 +67,89 @@ print(np.mean(scores), started)
 """
 
 
-def run(settings: BenchSettings) -> list[dict[str, Any]]:
+def connectivity(settings: BenchSettings) -> list[dict[str, Any]]:
+    """Return one row per kind: seconds of both, their ratio, and how far the results differ."""
+    series = load_series(settings)
+    edges = {"vectorize": True, "discard_diagonal": True}
+
+    def nilearn(**chosen: Any) -> Callable[[list[np.ndarray]], np.ndarray]:
+        return lambda s: ConnectivityMeasure(**chosen).fit_transform(s)
+
+    def tangent(s: list[np.ndarray]) -> np.ndarray:
+        covs = covariances(s)
+        return TangentSpace().fit(covs).transform(covs)
+
+    plain = EmpiricalCovariance(store_precision=False)
+    pairs: list[tuple[str, str, Callable, Callable]] = [
+        ("ledoit-wolf", "correlation", lambda s: connectomes(s, "ledoit-wolf"), nilearn(kind="correlation", **edges)),
+        (
+            "pearson",
+            "correlation, EmpiricalCovariance",
+            lambda s: connectomes(s),
+            nilearn(kind="correlation", cov_estimator=plain, **edges),
+        ),
+        (
+            "partial",
+            "partial correlation",
+            lambda s: connectomes(s, "partial"),
+            nilearn(kind="partial correlation", **edges),
+        ),
+        ("tangent", "tangent", tangent, nilearn(kind="tangent")),
+    ]
+    rows = []
+    torch.set_num_threads(settings.threads)
+    # Constant ROIs make nilearn divide by 0 in plain correlations; ours are 0 there, nilearn's are left out.
+    with threadpool_limits(settings.threads), warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for name, theirs_name, ours, theirs in pairs:
+            given = series[:TANGENT_SUBJECTS] if name == "tangent" else series
+            ours(given[:32])  # the libraries are loaded and their threads started
+            theirs(given[:32])
+            seconds = {"ours": float("inf"), "theirs": float("inf")}
+            for _ in range(1 if name == "tangent" else settings.repeats):
+                seconds["ours"], a = _best(seconds["ours"], ours, given)
+                seconds["theirs"], b = _best(seconds["theirs"], theirs, given)
+            rows.append(
+                {
+                    "kind": name,
+                    "nilearn kind": theirs_name,
+                    "subjects": len(given),
+                    "rois": given[0].shape[1],
+                    "threads": settings.threads,
+                    "ours s": seconds["ours"],
+                    "nilearn s": seconds["theirs"],
+                    "times faster": seconds["theirs"] / seconds["ours"],
+                    "largest difference": float(np.nanmax(np.abs(a - b))),
+                }
+            )
+    return rows
+
+
+def _best(so_far: float, function: Callable, series: list[np.ndarray]) -> tuple[float, np.ndarray]:
+    started = time.perf_counter()
+    result = function(series)
+    return min(so_far, time.perf_counter() - started), result
+
+
+def load_series(settings: BenchSettings) -> list[np.ndarray]:
+    """Return the series of the cohort, or random ones of ABIDE's size and lengths, as float64 in memory.
+
+    float64 is what nilearn's maskers and text files give.
+    """
+    if settings.cohort is not None:
+        cohort = load_cohort(settings.cohort)
+        if cohort.timeseries is None:
+            raise BadInput(f"{settings.cohort} holds no time series: choose a cohort that does.", parameter="cohort")
+        chosen = cohort.timeseries[: settings.subjects]
+        return [np.array(one, dtype=np.float64) for one in chosen]
+    rng = np.random.default_rng(0)
+    n_rois = settings.rois or ROIS
+    lengths = rng.choice([116, 146, 176, 196, 236, 296], size=settings.subjects or SUBJECTS)
+    mixing = rng.normal(size=(20, n_rois))
+    return [rng.normal(size=(t, 20)) @ mixing + rng.normal(scale=3.0, size=(t, n_rois)) for t in lengths]
+
+
+def study(settings: BenchSettings) -> list[dict[str, Any]]:
     """Return one row per side: CPU seconds, of how many splits they were measured, and the mean AUROC."""
     if sys.platform != "linux":
         raise BadInput("bnt bench study counts the CPU time of all processes, which it can on Linux only.")
@@ -69,14 +163,14 @@ def run(settings: BenchSettings) -> list[dict[str, Any]]:
         if cohort.timeseries is None:
             raise BadInput(f"{settings.cohort} has no time series: give a cohort that has.", "cohort")
         say(f"our study: {' '.join(models)}, {wanted} splits")
-        study = Path(place) / "study"
+        out = Path(place) / "study"
         words = ["-m", "bnt", "compare", str(folder), "--models", *models, "--splits", str(wanted), "--jobs", "1"]
-        ours, _ = _measured([*words, "--out", str(study)], settings.threads)
+        ours, _ = _measured([*words, "--out", str(out)], settings.threads)
         splits = Path(place) / "splits.csv"
         save_splits(splits, cohort, named_splits(cohort, LABEL, "site-stratified", n_splits=wanted)[:users])
         say(f"a user's study with nilearn and scikit-learn: {users} of {wanted} splits")
         theirs, printed = _measured(["-c", USERS, str(folder), str(splits), LABEL], settings.threads)
-        auroc = float(pd.read_csv(study / "summary.csv")["auroc"].iloc[0])
+        auroc = float(pd.read_csv(out / "summary.csv")["auroc"].iloc[0])
     score, start = map(float, printed.split()[-2:])
     theirs = start + (theirs - start) / users * wanted  # libraries and series are loaded once
     size = {"subjects": len(cohort), "rois": cohort.n_rois, "splits": wanted}
@@ -102,7 +196,7 @@ def _cohort(settings: BenchSettings, place: Path) -> Path:
     """Return a folder with a cohort and without a cache: simulated, or links to the files of the one given."""
     folder = place / "cohort"
     if settings.cohort is None:
-        size = ["--subjects", str(settings.subjects or SUBJECTS), "--rois", str(settings.rois or ROIS)]
+        size = ["--subjects", str(settings.subjects or STUDY_SUBJECTS), "--rois", str(settings.rois or STUDY_ROIS)]
         _measured(["-m", "bnt", "simulate", str(folder), *size], settings.threads)
         return folder
     given = load_cohort(settings.cohort).path
@@ -117,7 +211,7 @@ def _cohort(settings: BenchSettings, place: Path) -> Path:
 def _measured(words: list[str], threads: int) -> tuple[float, str]:
     """Run Python with these words; return the CPU seconds of it and of all that it started, and what it printed."""
     variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    command = [sys.executable, "-m", "bnt.bench._whole_study", *words]
+    command = [sys.executable, "-m", "bnt.bench._nilearn", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it left no message"])[-1]
