@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bnt._words import p_words
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.paper import _cost as cost
 from bnt.paper import _figures as attention_figure
@@ -17,7 +18,6 @@ from bnt.paper import _grid as grid
 from bnt.paper import _table1 as table1
 from bnt.paper._output import circumstances, skipped, training
 from bnt.paper._plan import Plan
-from bnt.plotting._words import p_words
 from bnt.studies import _job as step_time
 from bnt.studies._study import Study
 from bnt.training._recipe import Recipe, find_recipe

@@ -10,12 +10,12 @@ import pytest
 import sklearn.metrics as sk
 from scipy.stats import linregress
 
+from bnt._words import heading, shown, spoken
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks
 from bnt.plotting import _predicted as curves
 from bnt.plotting._brain import edge_matrix, spread
 from bnt.plotting._style import wrapped
-from bnt.plotting._words import heading, shown, spoken
 from bnt.report._tested import of_subjects
 
 GORDON = [

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 from small_studies import tiny
 
+from bnt._words import duration
 from bnt.cli._main import main
 from bnt.cli._options import Machine
 from bnt.cli._study_commands import Tune, how_long, parse_grid
 from bnt.errors import BadInput
 from bnt.models import create_model, list_models, model_options
-from bnt.plotting._words import duration
 from bnt.splits import check_split, named_splits, read_splits
 from bnt.studies import _job as estimate
 from bnt.studies import _tuning as tuning_module

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.bench import BenchSettings, peak_memory
 from bnt.cohort import CohortWriter, flat, load_cohort
 from bnt.errors import BadInput

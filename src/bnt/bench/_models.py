@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.bench import BenchSettings, peak_memory
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, list_models, model_options

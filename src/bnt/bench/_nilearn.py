@@ -26,7 +26,7 @@ from nilearn.connectome import ConnectivityMeasure
 from sklearn.covariance import EmpiricalCovariance
 from threadpoolctl import threadpool_limits
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.bench import BenchSettings
 from bnt.cohort import load_cohort
 from bnt.connectivity import TangentSpace, connectomes, covariances

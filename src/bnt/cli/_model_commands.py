@@ -154,7 +154,7 @@ class Bench:
         """Run the benchmarks and print their tables."""
         import pandas as pd
 
-        from bnt._progress import say
+        from bnt._words import say
         from bnt.bench import run_benchmark
         from bnt.cli._options import print_table
         from bnt.cohort._files import write_atomic
@@ -231,7 +231,7 @@ class Reproduce:
 
     def run(self) -> int:
         """Reproduce and print the table."""
-        from bnt._progress import say
+        from bnt._words import say
         from bnt.cli._options import Board
         from bnt.cli._parsing import parse_settings, typed
         from bnt.cohort import load_cohort
@@ -284,9 +284,8 @@ class Theory:
 
     def run(self) -> None:
         """Compute, print the short version, and write the page if asked to."""
-        from bnt._progress import say
+        from bnt._words import duration, say
         from bnt.paper._theory_report import expected_seconds, find, short, write_theory
-        from bnt.plotting._words import duration
 
         expected = duration(expected_seconds())
         say(f"Quadrature, Monte Carlo and gradient ascent: about {expected} at the speed just measured.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import tyro
 
-from bnt._progress import SECONDS_BETWEEN_LINES, say
+from bnt._words import SECONDS_BETWEEN_LINES, say
 from bnt.cli._parsing import parse_settings, typed
 from bnt.errors import BadInput
 
@@ -189,7 +189,7 @@ def start_early(machine: Machine, cohort: Path, out: Path, models: Sequence[str]
 
 def say_task(cohort: Cohort, target: Target) -> None:
     """Say what is predicted, why, and which option changes it."""
-    from bnt._progress import say
+    from bnt._words import say
     from bnt.cohort._inspect import task_sentence
 
     say(task_sentence(cohort.labels(target.label), target.label, target.task))
@@ -200,7 +200,7 @@ def make_splits(options: Splits, cohort: Cohort, label: str, *, inner: bool = Fa
 
     Nested cross-validation is refused where there are no ``inner`` folds.
     """
-    from bnt._progress import say
+    from bnt._words import say
     from bnt.splits import named_splits
     from bnt.splits._protocols import split_notices
 
@@ -336,7 +336,7 @@ class Board:
 
     def __call__(self, running: Sequence[Any], done: int, total: int, failures: dict[str, str]) -> None:
         """Show how the study stands."""
-        from bnt.plotting._words import duration
+        from bnt._words import duration
         from bnt.studies._engine import last_line
 
         now = time.monotonic()

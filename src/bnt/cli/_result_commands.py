@@ -55,7 +55,7 @@ class Predict:
 
     def run(self) -> None:
         """Print or write one row per subject."""
-        from bnt._progress import say
+        from bnt._words import say
         from bnt.cohort import load_cohort
         from bnt.cohort._files import write_atomic
         from bnt.errors import BadInput
@@ -175,7 +175,7 @@ class Validate:
 
     def run(self) -> None:
         """Validate, write the folder, and print the result."""
-        from bnt._progress import say
+        from bnt._words import say
         from bnt.cohort import load_cohort
         from bnt.predict import validate_run
         from bnt.report import write_validation
@@ -197,7 +197,7 @@ def validation_summary(found: Validation) -> str:
     """Return the result in a few lines: every estimate with its interval, then what it means."""
     from math import isfinite
 
-    from bnt.plotting._words import shown, shown_name, spoken
+    from bnt._words import shown, shown_name, spoken
 
     facts = found.facts
     about = [f"{facts['n_scans']} scans, averaged within a person"] if facts["n_scans"] > facts["n"] else []
@@ -314,7 +314,7 @@ class Report:
 
     def run(self) -> None:
         """Write the page, and what a paper needs, and say where they are."""
-        from bnt._progress import say
+        from bnt._words import say
         from bnt.report._build import watch_report, write_report
 
         if self.watch:

@@ -119,7 +119,7 @@ class BidsApp:
 
     def _source(self) -> tuple[Path, dict[str, Any]]:
         """Return the derivatives and the settings of their import; say which derivatives are taken."""
-        from bnt._progress import say
+        from bnt._words import say
 
         source = self.derivatives
         if source is None:

@@ -70,11 +70,10 @@ class Compare:
     def run(self) -> int:
         """Run the study and print its table."""
         start_early(self.machine, self.cohort, self.out, self.models)
-        from bnt._progress import say
+        from bnt._words import duration, say
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort
         from bnt.models import expand_models
-        from bnt.plotting._words import duration
         from bnt.studies import Study, run_table
         from bnt.studies._chance import covariate_sets, covariate_table, refitted_names, write_covariates
         from bnt.studies._summary import write_tables
@@ -133,7 +132,7 @@ def in_atlases(words: list[str], typed: tuple[str, ...], atlases: tuple[str, ...
 
     A model that reads all atlases and is there through a group is left out where there is one atlas.
     """
-    from bnt._progress import say
+    from bnt._words import say
     from bnt.errors import BadInput
     from bnt.models import find_entry
     from bnt.models._registry import is_own, split_word
@@ -161,7 +160,7 @@ def of_groups_that_fit(variants: list[Variant], typed: tuple[str, ...], cohort: 
 
     What was typed by name stays as it is: where it does not fit, the study refuses it.
     """
-    from bnt._progress import say
+    from bnt._words import say
     from bnt.errors import BadInput
     from bnt.studies._job import fit_variants, say_fitted
 
@@ -257,7 +256,7 @@ class Tune:
 
     def run(self) -> int:
         """Search, choose on validation, test once, and print the result."""
-        from bnt._progress import say
+        from bnt._words import say
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort
         from bnt.studies import Tuning
@@ -312,9 +311,9 @@ def how_long(tuning: Tuning, options: Tune) -> str:
 
     A step of the model as it is is measured; settings make it larger or smaller.
     """
+    from bnt._words import duration
     from bnt.errors import BadInput
     from bnt.models import find_entry
-    from bnt.plotting._words import duration
     from bnt.studies._engine import is_done
     from bnt.studies._job import BEYOND_STEPS, most_steps, step_seconds
 

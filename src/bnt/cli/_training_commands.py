@@ -267,7 +267,7 @@ class Train:
 
 def headline(report: dict, label: str) -> str:
     """Return the test result in two lines, and what is to be said of it."""
-    from bnt.plotting._words import percent, shown, shown_name, spoken
+    from bnt._words import percent, shown, shown_name, spoken
 
     test = report["test"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import track
+from bnt._words import track
 from bnt.cohort._cohort import Cohort
 from bnt.cohort._findings import Check, checks_of
 from bnt.cohort._store import COUNTS, REQUIRED, changed_files

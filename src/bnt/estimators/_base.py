@@ -23,7 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.cohort import Cohort
 from bnt.cohort._files import new_folder, readable, write_atomic
 from bnt.cohort._triangle import n_edges

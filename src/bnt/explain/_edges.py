@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from bnt._progress import track
+from bnt._words import track
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks, endpoints, square_tensor
 from bnt.errors import BadInput

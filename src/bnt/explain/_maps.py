@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.cohort import Cohort, square
 from bnt.errors import BadInput
 from bnt.sources._atlas import Atlas, find_atlas

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 
+from bnt._words import duration, percent
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
@@ -41,7 +42,6 @@ from bnt.paper._output import (
 from bnt.paper._plan import Plan, prepare, show
 from bnt.plotting._charts import in_percent
 from bnt.plotting._style import COLOURS, canvas, styled
-from bnt.plotting._words import duration, percent
 from bnt.splits import Split, named_splits
 from bnt.studies._engine import run_jobs
 from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, locked, most_epochs, most_steps, step_seconds

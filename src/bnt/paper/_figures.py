@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import p_words
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._clusters import class_means, difference_score, member_assignments
@@ -19,7 +20,6 @@ from bnt.paper._grid import GridResult, run_grid
 from bnt.paper._output import beside_figure, circumstances, lines, rows, skipped
 from bnt.paper._plan import DIFFERENCE, FIGURE4_CLUSTERS, Plan, show
 from bnt.plotting._style import canvas, styled
-from bnt.plotting._words import p_words
 from bnt.studies._results import overlap
 from bnt.studies._statistics import paired_test, summarise
 from bnt.training._trained import TrainedRun

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 
+from bnt._words import duration
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._registry import is_own
 from bnt.paper._output import open_output
 from bnt.paper._plan import Plan, prepare, show
-from bnt.plotting._words import duration
 from bnt.splits import Split
 from bnt.studies._job import BEYOND_STEPS, Variant, epochs_in_words, most_epochs, most_steps, step_seconds
 from bnt.studies._results import read_study, run_table

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import duration
 from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.connectivity import KINDS
@@ -17,7 +18,6 @@ from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.paper._plan import N_RUNS
 from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, save_figure, styled
-from bnt.plotting._words import duration
 from bnt.studies._job import Variant, epochs_in_words, most_epochs
 from bnt.training._recipe import Recipe
 

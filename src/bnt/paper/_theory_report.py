@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import duration
 from bnt.paper import _theorems as t
 from bnt.paper._output import GREY, open_output, rows, write_outputs
 from bnt.plotting._style import COLOURS, DASHES, canvas, styled
-from bnt.plotting._words import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

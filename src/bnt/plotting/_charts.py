@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from bnt._words import heading, is_share, shown
 from bnt.plotting._style import (
     COLOURS,
     COLUMN_INCHES,
@@ -19,7 +20,6 @@ from bnt.plotting._style import (
     styled,
     wrapped,
 )
-from bnt.plotting._words import heading, is_share, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

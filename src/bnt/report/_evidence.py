@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import counted, spoken
 from bnt.cohort import load_cohort
 from bnt.cohort._beside import root_of
 from bnt.cohort._files import read_json
 from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.errors import BadInput
-from bnt.plotting._words import counted, spoken
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS, find_leak
 from bnt.studies._chance import adjusted_notes

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import p_words
 from bnt.cohort._files import read_json, readable
 from bnt.errors import BadInput
-from bnt.plotting._words import p_words
 
 TOTAL_BYTES = 6_000_000  # of pictures a page takes in; base64 adds a third
 MOST_ROWS = 5000  # of a table inside a page; edges are listed from the strongest on

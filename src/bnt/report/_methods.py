@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from bnt._words import counted, percent, shown_name
 from bnt.cohort._files import without_folders
 from bnt.cohort._inspect import people_of
 from bnt.models._catalog import CATALOG, Entry
-from bnt.plotting._words import counted, percent, shown_name
 from bnt.report._evidence import CohortFacts
 from bnt.report._references import key
 from bnt.splits._table import is_table

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.text import Text
 
+from bnt._words import counted, heading, p_value, shown, shown_name
 from bnt.cohort._files import new_folder, without_folders
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.plotting._style import save_figure
-from bnt.plotting._words import counted, heading, p_value, shown, shown_name
 from bnt.report import _evidence as evidence
 from bnt.report._methods import CITED, as_latex, as_markdown, checklist, cited, latex, methods
 from bnt.report._references import bibtex

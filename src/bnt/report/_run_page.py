@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import heading, is_share, percent, shown, shown_name, spoken, spoken_interval
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
-from bnt.plotting._words import heading, is_share, percent, shown, shown_name, spoken, spoken_interval
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explained import Explanation, edge_matrix, read_explanation

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import counted, heading, is_share, p_value, shown, shown_name, spoken, spoken_interval
 from bnt.cohort._files import readable, without_folders
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
-from bnt.plotting._words import counted, heading, is_share, p_value, shown, shown_name, spoken, spoken_interval
 from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._render import Chart, shareable

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import heading, shown, shown_name, spoken, spoken_interval
 from bnt.cohort._files import new_folder, without_folders, write_atomic
 from bnt.plotting import _charts as charts
 from bnt.plotting import _predicted as curves
-from bnt.plotting._words import heading, shown, shown_name, spoken, spoken_interval
 from bnt.predict._validation import Validation
 from bnt.report import _evidence as evidence
 from bnt.report._render import Chart, render, shareable

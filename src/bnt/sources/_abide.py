@@ -31,7 +31,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say, track
+from bnt._words import say, track
 from bnt.cohort import Cohort
 from bnt.cohort._files import refuse_existing
 from bnt.cohort._store import DTYPES

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from bnt._progress import say, track
+from bnt._words import say, track
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.sources._atlas import Atlas

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from bnt import __version__
-from bnt._progress import say, track
+from bnt._words import say, track
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._beside import write_together
 from bnt.cohort._files import refuse_existing

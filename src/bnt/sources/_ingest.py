@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from bnt._progress import say, track
+from bnt._words import say, track
 from bnt.cohort import Cohort, CohortWriter, load_cohort
 from bnt.cohort._beside import CohortInMemory
 from bnt.cohort._files import refuse_existing

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.cohort import flat
 from bnt.connectivity import Kind, connectomes
 from bnt.errors import BadInput

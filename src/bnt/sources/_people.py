@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.errors import BadInput
 from bnt.sources._names import parsing
 

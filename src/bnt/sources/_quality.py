@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.sources._names import RUN_KEYS, Name, list_files, parsing
 from bnt.sources._scan import Scan
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.errors import BadInput
 from bnt.sources._names import parsing
 from bnt.sources._number_files import read_text

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._progress import track
+from bnt._words import track
 from bnt.cohort import Cohort
 from bnt.connectivity import connectomes, kind_of
 from bnt.errors import BadInput

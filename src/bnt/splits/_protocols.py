@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.cohort import Cohort
 from bnt.cohort._inspect import is_score
 from bnt.errors import BadInput

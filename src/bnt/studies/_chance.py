@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import percent
 from bnt.cohort import Cohort
 from bnt.cohort._files import held, readable, write_atomic
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.explain._stability import shuffled_within
 from bnt.models import find_entry
-from bnt.plotting._words import percent
 from bnt.splits import Split
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._results import per_split, pooled_predictions, positives, score_name

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.cohort._files import forget, holder, in_use
 from bnt.errors import BadInput
 from bnt.models._own import remember

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from bnt._words import p_value, p_words, shown_name
 from bnt.cohort._files import held, readable, write_atomic, write_sums, wrong_sum
 from bnt.errors import BadInput
-from bnt.plotting._words import p_value, p_words, shown_name
 from bnt.studies._chance import adjusted_notes, chance_table, chance_words, read_covariates
 from bnt.studies._results import comparison_table, read_study, run_table, score_name, summary_table
 

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bnt._progress import say
+from bnt._words import say
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry

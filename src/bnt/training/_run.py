@@ -18,6 +18,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from bnt import __version__
+from bnt._words import heading, shown
 from bnt.cohort import Cohort
 from bnt.cohort._files import held, without_folders, write_atomic
 from bnt.cohort._findings import site_confound
@@ -26,7 +27,6 @@ from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._own import remember
 from bnt.models.classical._subject_matrices import seconds_of_others
-from bnt.plotting._words import heading, shown
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
 from bnt.training._adjustments import best_threshold, site_accuracy
