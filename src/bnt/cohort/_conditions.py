@@ -23,7 +23,6 @@ _TOKEN = re.compile(
     r"""|(?P<word>[^\s<>=!(),'"`]+))"""
 )
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_WORDS = ("and", "or", "not", "in")
 
 
 class Known(NamedTuple):

@@ -160,9 +160,7 @@ class AtlasEnsemble(Decides):
         state = {f"{i}.{key}": a for i, m in enumerate(self.members.values()) for key, a in m.state_dict().items()}
         state |= {"atlases": names, "n_rois": np.array([m.n_rois for m in self.members.values()])}
         state |= {"centre": self.centre, "scale": self.scale, "weights": self.weights, "intercept": self.intercept}
-        if self.n_classes > 1:
-            state |= {"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts}
-        return state
+        return state | self.calibration_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` gave."""
@@ -174,5 +172,4 @@ class AtlasEnsemble(Decides):
             member.load_state_dict({k.removeprefix(head): v for k, v in arrays.items() if k.startswith(head)})
         self.centre, self.scale = arrays["centre"], arrays["scale"]
         self.weights, self.intercept = arrays["weights"], arrays["intercept"]
-        if "slopes" in arrays:
-            self.calibration = Calibration(arrays["slopes"], arrays["shifts"])
+        self.load_calibration(arrays)

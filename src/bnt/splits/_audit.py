@@ -18,18 +18,6 @@ from bnt.splits._table import WORDS, _positions, _read
 
 FEWEST_SPLITS = 5  # for tests over splits
 LEVEL = 0.01
-CHECKS = (
-    "leak",
-    "constant-training",
-    "test-part-twice",
-    "no-validation",
-    "small-test",
-    "not-in-test",
-    "labels",
-    "label-inversion",
-    "hard-labels",
-    "test-selection",
-)
 
 
 @dataclass(frozen=True)

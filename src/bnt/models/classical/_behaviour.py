@@ -19,7 +19,7 @@ from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, adjusted, feature_map
 from bnt.models.classical._inputs import Inputs, Streamed
-from bnt.models.classical._linear import LinearModel
+from bnt.models.classical._linear import Linear, LinearModel
 from bnt.models.classical._solvers import Calibration, Centring, check_positive, check_target, folds, project
 from bnt.models.classical._streaming import Design, Squared, coded, held_out_decisions, minimise, problems
 
@@ -42,7 +42,7 @@ def correlations(features: np.ndarray, target: np.ndarray, weight: np.ndarray) -
 
 
 @dataclass(eq=False)
-class CPM(LinearModel):
+class CPM(Linear):
     """Connectome-based predictive modelling: a small model on two sums of edges.
 
     1. Each edge is correlated with the target over the training subjects (a class is coded 1 against the rest, for
@@ -64,7 +64,7 @@ class CPM(LinearModel):
     Parameters
     ----------
     n_rois, n_classes, space, center_sites, shrinkage, confounds
-        See :class:`LinearModel`.
+        See :class:`Linear`.
     threshold : float
         Largest p-value of an edge that is kept; 0.01 as in the paper.
     tails : {"both", "positive", "negative"}
@@ -207,12 +207,6 @@ class CPM(LinearModel):
         coefficients, intercept = solvers.logistic_on(sums, target, weight, self.n_classes, 1.0)
         return coefficients.T, intercept
 
-    def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
-        raise NotImplementedError("cpm is fitted on edges, not on a kernel")
-
-    def _solve_streamed(self, design: Design, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        raise NotImplementedError("cpm is fitted on edges, not on all features")
-
 
 class Profiles(FeatureMap):
     """A feature map with each subject's vector at mean 0 and length 1: inner products are Pearson correlations.
@@ -263,7 +257,7 @@ class KRR(LinearModel):
     Parameters
     ----------
     n_rois, n_classes, space, center_sites, shrinkage, confounds
-        See :class:`LinearModel`.
+        See :class:`Linear`.
     penalty : float
         Use this penalty; 0 chooses it.
     """

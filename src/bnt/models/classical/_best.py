@@ -198,9 +198,7 @@ class Best(Decides):
         state = {"shares": np.array(list(self.shares.values()))}
         for name, part in self.parts().items():
             state |= {f"{name}.{key}": value for key, value in part.state_dict().items()}
-        if self.n_classes > 1:
-            state |= {"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts}
-        return state
+        return state | self.calibration_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` gave."""
@@ -209,8 +207,7 @@ class Best(Decides):
             head = name + "."
             part.load_state_dict({key.removeprefix(head): v for key, v in state.items() if key.startswith(head)})
         self.shares = dict(zip(self.names(), np.asarray(state["shares"]).tolist()))
-        if "slopes" in state:
-            self.calibration = Calibration(np.asarray(state["slopes"]), np.asarray(state["shifts"]))
+        self.load_calibration(state)
 
 
 def equal(n: int) -> np.ndarray:

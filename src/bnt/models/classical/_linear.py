@@ -41,8 +41,8 @@ from bnt.models.classical._streaming import Design, Hinge, LogLoss, Squared, Tub
 
 
 @dataclass(eq=False)
-class LinearModel(Decides):
-    """What the three have in common; a child adds its penalty and gives the solver.
+class Linear(Decides):
+    """A weight for each feature, learned in any way: decisions from it, and what is kept.
 
     Parameters
     ----------
@@ -66,17 +66,62 @@ class LinearModel(Decides):
     shrinkage: float = 0.3
     confounds: str = ""
 
-    calibrated: ClassVar[bool] = True  # whether probabilities come from Platt scaling of held-out decisions
-
     def __post_init__(self) -> None:
         self.features = adjusted(feature_map(self.space, self.n_rois, self.shrinkage), self.confounds)
         self.weights: np.ndarray | None = None  # (k, F)
 
+    def decisions(self, inputs: Inputs) -> np.ndarray:
+        """Return decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
+        if self.weights is None:
+            raise BadInput(f"This {type(self).__name__} model is not fitted yet: call fit, or load a state.")
+        return self.decisions_of(self.features.transform(inputs), inputs.sites)
+
+    def decisions_of(self, features: np.ndarray, sites: np.ndarray | None) -> np.ndarray:
+        """Return decision values of feature vectors."""
+        assert self.weights is not None
+        groups = site_groups(self.sites, sites, len(features))
+        return project(features, self.weights) - self.offsets[groups] + self.intercept
+
+    def coef(self) -> np.ndarray | None:
+        """Return the weight of each edge in the model's space, (E,), or (C, E) for more than two classes.
+
+        The unit is the decision's per unit of Fisher z or of the tangent matrix' entry.
+        """
+        if self.weights is None:
+            return None
+        edges = self.weights[:, : n_edges(self.n_rois)]
+        return edges[0] if len(edges) == 1 else edges
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return what was learned as plain arrays; names of sites are the bytes of a JSON list."""
+        if self.weights is None:
+            raise BadInput(f"This {type(self).__name__} model is not fitted yet: there is nothing to keep.")
+        return {
+            "weights": self.weights,
+            "intercept": self.intercept,
+            "offsets": self.offsets,
+            "sites": np.frombuffer(json.dumps(self.sites).encode(), dtype=np.uint8).copy(),
+            **self.features.state(),
+            **self.calibration_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` gave."""
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        self.weights, self.intercept, self.offsets = arrays["weights"], arrays["intercept"], arrays["offsets"]
+        self.sites = tuple(json.loads(arrays["sites"].tobytes()))
+        self.features.load(arrays)
+        self.load_calibration(arrays)
+
+
+class LinearModel(Linear):
+    """What machine, ridge and logistic regression have in common; a child adds its penalty and gives the solver."""
+
+    calibrated: ClassVar[bool] = True  # whether probabilities come from Platt scaling of held-out decisions
+
     @abstractmethod
     def _solve(self, kernel: np.ndarray, target: np.ndarray, weight: np.ndarray) -> solvers.Solution:
         """Return the dual solution for one target."""
-
-    # -- fitting -----------------------------------------------------------------------------------
 
     def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> LinearModel:
         """Fit on training subjects.
@@ -178,59 +223,6 @@ class LinearModel(Decides):
         scale = scale if scale > 0 else 1.0
         return centring, columns, scale, *self._solve(kernel / scale, target, weight)
 
-    # -- predicting --------------------------------------------------------------------------------
-
-    def decisions(self, inputs: Inputs) -> np.ndarray:
-        """Return decision values, (n, 1) for two classes and regression, (n, C) otherwise."""
-        if self.weights is None:
-            raise BadInput(f"This {type(self).__name__} model is not fitted yet: call fit, or load a state.")
-        return self.decisions_of(self.features.transform(inputs), inputs.sites)
-
-    def decisions_of(self, features: np.ndarray, sites: np.ndarray | None) -> np.ndarray:
-        """Return decision values of feature vectors."""
-        assert self.weights is not None
-        groups = site_groups(self.sites, sites, len(features))
-        return project(features, self.weights) - self.offsets[groups] + self.intercept
-
-    def coef(self) -> np.ndarray | None:
-        """Return the weight of each edge in the model's space, (E,), or (C, E) for more than two classes.
-
-        The unit is the decision's per unit of Fisher z or of the tangent matrix' entry.
-        """
-        if self.weights is None:
-            return None
-        edges = self.weights[:, : n_edges(self.n_rois)]
-        return edges[0] if len(edges) == 1 else edges
-
-    # -- keeping -----------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Return what was learned as plain arrays; names of sites are the bytes of a JSON list."""
-        if self.weights is None:
-            raise BadInput(f"This {type(self).__name__} model is not fitted yet: there is nothing to keep.")
-        state = {
-            "weights": self.weights,
-            "intercept": self.intercept,
-            "offsets": self.offsets,
-            "sites": np.frombuffer(json.dumps(self.sites).encode(), dtype=np.uint8).copy(),
-            **self.features.state(),
-        }
-        return {**state, **self._calibration_state()}
-
-    def _calibration_state(self) -> dict[str, np.ndarray]:
-        if not hasattr(self, "calibration"):
-            return {}
-        return {"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` gave."""
-        arrays = {name: np.asarray(value) for name, value in state.items()}
-        self.weights, self.intercept, self.offsets = arrays["weights"], arrays["intercept"], arrays["offsets"]
-        self.sites = tuple(json.loads(arrays["sites"].tobytes()))
-        self.features.load(arrays)
-        if "slopes" in arrays:
-            self.calibration = Calibration(arrays["slopes"], arrays["shifts"])
-
 
 @dataclass(eq=False)
 class SVM(LinearModel):
@@ -242,7 +234,7 @@ class SVM(LinearModel):
     Parameters
     ----------
     n_rois, n_classes, space, center_sites, shrinkage, confounds
-        See :class:`LinearModel`.
+        See :class:`Linear`.
     C : float
         Cost of a margin violation.
     """
@@ -277,7 +269,7 @@ class Ridge(LinearModel):
     Parameters
     ----------
     n_rois, n_classes, space, center_sites, shrinkage, confounds
-        See :class:`LinearModel`.
+        See :class:`Linear`.
     penalty : float
         Added to the diagonal of the kernel, whose mean is 1.
     """
@@ -303,7 +295,7 @@ class Logistic(LinearModel):
     Parameters
     ----------
     n_rois, n_classes, space, center_sites, shrinkage, confounds
-        See :class:`LinearModel`.
+        See :class:`Linear`.
     C : float
         Inverse of the penalty, as in scikit-learn. 10 gave the best likelihood on edges, and near it in tangent
         space, on three development splits of ABIDE.
@@ -421,14 +413,11 @@ class LinearEnsemble(Decides):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return what was learned as plain arrays, each named after its member."""
         state = {f"{name}.{key}": a for name, m in self.members.items() for key, a in m.state_dict().items()}
-        if self.n_classes > 1:
-            state.update({"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts})
-        return state
+        return state | self.calibration_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` gave."""
         for name, member in self.members.items():
             head = name + "."
             member.load_state_dict({k.removeprefix(head): v for k, v in state.items() if k.startswith(head)})
-        if "slopes" in state:
-            self.calibration = Calibration(np.asarray(state["slopes"]), np.asarray(state["shifts"]))
+        self.load_calibration(state)

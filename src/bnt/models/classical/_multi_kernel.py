@@ -261,9 +261,7 @@ class MultiKernel(Decides):
         for name, view in self.views.items():
             state |= {f"{name}.weights": self.weights[name], f"{name}.means": self.means[name]}
             state |= {f"{name}.view.{key}": value for key, value in view.state().items()}
-        if self.n_classes > 1:
-            state |= {"slopes": self.calibration.slopes, "shifts": self.calibration.intercepts}
-        return state
+        return state | self.calibration_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` gave."""
@@ -276,8 +274,7 @@ class MultiKernel(Decides):
         for name, view in self.views.items():
             head = f"{name}.view."
             view.load({key.removeprefix(head): value for key, value in arrays.items() if key.startswith(head)})
-        if "slopes" in arrays:
-            self.calibration = Calibration(arrays["slopes"], arrays["shifts"])
+        self.load_calibration(arrays)
 
 
 def _groups(centring: Centring, sites: np.ndarray | None, rows: np.ndarray) -> np.ndarray:

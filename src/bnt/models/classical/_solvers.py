@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve
@@ -352,3 +353,13 @@ class Decides(ABC):
         if self.n_classes == 1:
             return self.decisions(inputs)[:, 0]
         return self.predict_proba(inputs).argmax(axis=1)
+
+    def calibration_state(self) -> dict[str, np.ndarray]:
+        """Return the calibration for ``state_dict``; nothing where there is none."""
+        found = getattr(self, "calibration", None)
+        return {} if found is None else {"slopes": found.slopes, "shifts": found.intercepts}
+
+    def load_calibration(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`calibration_state` gave."""
+        if "slopes" in state:
+            self.calibration = Calibration(np.asarray(state["slopes"]), np.asarray(state["shifts"]))
