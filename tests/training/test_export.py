@@ -11,10 +11,10 @@ import pytest
 
 import bnt
 from bnt.cli._main import main
+from bnt.cohort._files import sha256_of
 from bnt.errors import BadInput
 from bnt.models._catalog import CATALOG
 from bnt.training import TrainedRun, export_run
-from bnt.training._exported import sha256_of
 
 CLASSICAL = [entry.name for entry in CATALOG if entry.family == "classical" and not entry.every_atlas]
 SMALL = ["--option", "n_clusters=4", "ffn=8", "n_heads=2", "--change", "epochs=1", "n_members=2"]

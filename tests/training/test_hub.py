@@ -16,7 +16,7 @@ import pytest
 import bnt
 from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.training._exported import local_model, repository
+from bnt.training._trained import local_model, repository
 
 
 class Hub(BaseHTTPRequestHandler):

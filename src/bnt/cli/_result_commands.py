@@ -61,8 +61,7 @@ class Predict:
         from bnt.errors import BadInput
         from bnt.predict._certainty import UNAVAILABLE
         from bnt.predict._subjects import NOT_AVAILABLE, explained_target, subject_table
-        from bnt.training._exported import local_model
-        from bnt.training._trained import TrainedRun
+        from bnt.training._trained import TrainedRun, local_model
 
         if self.top < 1:
             raise BadInput(f"--top is {self.top}: give a number of connections from 1.")
@@ -179,8 +178,7 @@ class Validate:
         from bnt.cohort import load_cohort
         from bnt.predict import validate_run
         from bnt.report import write_validation
-        from bnt.training._exported import local_model
-        from bnt.training._trained import TrainedRun
+        from bnt.training._trained import TrainedRun, local_model
 
         refuse_study(self.trained_run)
         trained = TrainedRun(local_model(self.trained_run), model_file=self.model_file)
@@ -265,7 +263,7 @@ class Explain:
         from bnt.explain._writing import Explanation, chosen_rows
         from bnt.report._explained import checks, findings
         from bnt.training import TrainedRun
-        from bnt.training._exported import local_model
+        from bnt.training._trained import local_model
 
         if self.sanity == 1 or self.sanity < 0:
             raise BadInput(f"sanity is {self.sanity}: stability compares at least 2 refits.", parameter="sanity")

@@ -41,7 +41,8 @@ class Export:
         """Export, upload if asked, and say where the model is."""
         from bnt.cli._result_commands import refuse_study
         from bnt.training import export_run
-        from bnt.training._exported import push, repository
+        from bnt.training._export import push
+        from bnt.training._trained import repository
 
         refuse_study(self.trained_run)
         if self.hub is not None:

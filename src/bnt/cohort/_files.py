@@ -70,7 +70,8 @@ def readable(path: Path, advice: str) -> Iterator[None]:
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 
 
-def _digest(file: Path) -> str:
+def sha256_of(file: Path) -> str:
+    """Return the sha256 of a file."""
     with open(file, "rb") as handle:
         return file_digest(handle, "sha256").hexdigest()
 
@@ -78,7 +79,7 @@ def _digest(file: Path) -> str:
 def write_sums(file: Path, names: Sequence[str]) -> None:
     """Write the sha256 of those files beside ``file`` that are there, as ``sha256sum --check`` reads them."""
     there = [name for name in names if (file.parent / name).is_file()]
-    write_atomic(file, "".join(f"{_digest(file.parent / name)}  {name}\n" for name in there))
+    write_atomic(file, "".join(f"{sha256_of(file.parent / name)}  {name}\n" for name in there))
 
 
 def has_sums(file: Path) -> bool:
@@ -98,7 +99,7 @@ def wrong_sum(file: Path, names: Sequence[str]) -> tuple[str, str] | None:
             there = (file.parent / name).is_file()
             if there != (name in wanted):
                 return name, "it was added" if there else "it is missing"
-            if there and _digest(file.parent / name) != wanted[name]:
+            if there and sha256_of(file.parent / name) != wanted[name]:
                 return name, f"its sha256 is not the one in {file.name}"
     except OSError as error:
         return Path(error.filename or file).name, error.strerror or "it cannot be read"

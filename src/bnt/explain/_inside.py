@@ -21,8 +21,8 @@ from bnt.nn import Output
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS
 from bnt.training._config import RunConfig
-from bnt.training._exported import is_shared
 from bnt.training._learner import Learner
+from bnt.training._trained import is_shared
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
 PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method

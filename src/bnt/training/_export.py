@@ -16,19 +16,30 @@ from torch import Tensor, nn
 
 from bnt import __version__
 from bnt.cohort import Cohort, load_cohort
-from bnt.cohort._files import new_folder, without_folders, write_atomic
+from bnt.cohort._files import new_folder, sha256_of, without_folders, write_atomic
 from bnt.cohort._inspect import people_of
-from bnt.errors import BadInput
+from bnt.errors import BadInput, in_one_line
 from bnt.models import find_entry
 from bnt.models._registry import is_own, short_name
 from bnt.nn import kernels
 from bnt.training._batches import Whole, standardised, window_of
 from bnt.training._checkpoint import load_tensors, save_tensors
 from bnt.training._config import RunConfig
-from bnt.training._exported import CARD, CONFIG, FORMAT, WEIGHTS, sha256_of, shareable
 from bnt.training._run import model_card
 from bnt.training._task import Task
-from bnt.training._trained import RunResult, TrainedRun, load_result
+from bnt.training._trained import (
+    CARD,
+    CONFIG,
+    FILES,
+    FORMAT,
+    WEIGHTS,
+    RunResult,
+    TrainedRun,
+    hub_library,
+    load_result,
+    repository,
+    shareable,
+)
 
 FEWEST = 5  # people of a site whose mean may leave the house
 OF_SITES = ("means", "combat_shift", "combat_scale")  # arrays with one row of edges per site
@@ -137,6 +148,28 @@ def refuse_small_sites(result: RunResult, trained: TrainedRun, names: list[str])
         )
 
 
+def push(folder: Path, word: str, *, public: bool = False) -> str:
+    """Upload an exported model and return its address; a repository that is made is private unless asked otherwise."""
+    name, revision = repository(word)
+    hub = hub_library()
+    try:
+        api = hub.HfApi()
+        address = api.create_repo(name, private=not public, exist_ok=True)
+        api.upload_folder(
+            repo_id=name,
+            revision=revision,
+            folder_path=folder,
+            allow_patterns=list(FILES),
+            commit_message="Model exported by bnt",
+        )
+    except Exception as error:  # of the network, the hub, or the account: the library's own words say which
+        why = in_one_line(error, besides=__file__)
+        raise BadInput(
+            f"{folder} cannot be uploaded to {word} ({why}): log in with `hf auth login`, or upload the folder by hand."
+        ) from error
+    return str(address)
+
+
 # -- the card ----------------------------------------------------------------------------------------
 
 
@@ -178,8 +211,6 @@ def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool, in
 
 
 def _reads_series(config: RunConfig) -> bool:
-    from bnt.models import find_entry
-
     return not is_own(config.model) and find_entry(config.model).needs_series
 
 

@@ -1,11 +1,15 @@
-"""A finished run, opened: what it found, and its model to predict new subjects with."""
+"""A trained model, opened: a finished run and what it found, or an exported model, of a folder or of a hub.
+
+A run's folder is sealed by ``DONE``. An exported model (``config.json``, ``model.safetensors``, a card) is written by
+:mod:`bnt.training._export`; on a hub it is ``hf://owner/name``.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +17,118 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import has_sums, read_json, readable, write_sums, wrong_sum
-from bnt.errors import BadInput
+from bnt.cohort._files import has_sums, read_json, readable, sha256_of, write_sums, wrong_sum
+from bnt.errors import BadInput, in_one_line
 from bnt.models import find_entry
 from bnt.models._own import permitted
 from bnt.splits import Split, read_splits
 from bnt.training._checkpoint import load_tensors
-from bnt.training._config import RunConfig, read_config, roi_names
-from bnt.training._exported import WEIGHTS, is_shared, read_shared
+from bnt.training._config import RunConfig, config_of, read_config, roi_names
 from bnt.training._learner import make_learner
 
+# -- exported models, here and on a hub -----------------------------------------------------------------
 
-@dataclass
-class RunResult:
-    """What a run found: its folder, configuration, report and predictions."""
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"  # the names that model hubs look for
+FILES = (CONFIG, WEIGHTS, CARD, "model.onnx")
+FORMAT = "bnt-model-1"
+PREFIX = "hf://"
+_WORD = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+AGAIN = "copy, download or export it again"
 
-    folder: Path
+
+@dataclass(frozen=True)
+class SharedModel:
+    """What an exported model says of itself."""
+
     config: RunConfig
+    threshold: float
     report: dict[str, Any]
-    predictions: pd.DataFrame
+    """What its test part gave, as in a run's ``report.json``, without what is about single scans."""
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether this is an exported model, and not a run."""
+    return (folder / CONFIG).is_file() and not (folder / "config.toml").is_file()
+
+
+def shareable(config: RunConfig, model: str) -> RunConfig:
+    """Return a configuration without the folders and the device of this machine."""
+    return replace(config, model=model, cohort="", device="cpu", threads=1)
+
+
+def read_shared(folder: Path) -> SharedModel:
+    """Read what an exported model says of itself, and check its digests; whoever made the folder chose both."""
+    file, weights = folder / CONFIG, folder / WEIGHTS
+    data = read_json(file, AGAIN)
+    if data.get("format") != FORMAT:
+        raise BadInput(f"{file} is not of a model that bnt exports (format {FORMAT}): give a folder of bnt export.")
+    if not weights.is_file():
+        raise BadInput(f"The model {folder} is damaged ({WEIGHTS}: it is missing): {AGAIN}.")
+    with readable(file, AGAIN):
+        config = config_of(data["config"])
+        if config.digest() != data["config_sha256"]:
+            raise ValueError("the sha256 of its settings is another")
+        if sha256_of(weights) != data["weights_sha256"]:
+            raise BadInput(
+                f"The model {folder} is damaged ({WEIGHTS}: its sha256 is not the one in {CONFIG}): {AGAIN}."
+            )
+        threshold, report = float(data["threshold"]), dict(data["report"])
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"its threshold is {threshold}")
+    # A folder of this machine that it may name is not opened.
+    return SharedModel(shareable(config, config.model), threshold, report)
+
+
+def is_on_hub(word: str | Path) -> bool:
+    """Whether a word names a model on a hub."""
+    return str(word).startswith("hf:/")
+
+
+def repository(word: str | Path) -> tuple[str, str | None]:
+    """Return owner and name, and the revision where one is given.
+
+    Examples
+    --------
+    >>> repository("hf://lab/autism-bnt@v1")
+    ('lab/autism-bnt', 'v1')
+    """
+    found = _WORD.fullmatch(str(word))
+    if found is None:
+        raise BadInput(f"{word} is not a model on the hub: write hf://owner/name, or hf://owner/name@revision.")
+    return found[1], found[2]
+
+
+def hub_library() -> Any:
+    try:
+        import huggingface_hub
+        from huggingface_hub.utils import disable_progress_bars
+    except ImportError as error:
+        raise BadInput(
+            "Models on the hub need the package huggingface_hub: pip install 'brain-network-transformer[hub]'."
+        ) from error
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    return huggingface_hub
+
+
+def local_model(word: str | Path) -> Path:
+    """Return the folder of a model: a path as it is, a model on the hub once it is downloaded.
+
+    Only the files of an export are downloaded, whatever else the repository holds; nothing in them is run.
+    """
+    if not is_on_hub(word):
+        return Path(word)
+    name, revision = repository(word)
+    hub, word = hub_library(), PREFIX + str(word)[3:].lstrip("/")
+    try:
+        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(FILES[:3])))
+    except Exception as error:  # of the network, the hub, or the name: the library's own words say which
+        raise BadInput(
+            f"{word} cannot be downloaded ({in_one_line(error, besides=__file__)}): check its name and your access."
+        ) from error
+    if not (folder / CONFIG).is_file():
+        raise BadInput(f"{word} has no {CONFIG}, so it is not a model of bnt export.")
+    return folder
 
 
 # -- DONE: the digest of every file of a run ---------------------------------------------------------
@@ -46,8 +143,6 @@ SEALED = (
     "model_card.md",
     "estimator.json",
 )
-
-
 _OLD_DONE = re.compile(r"[0-9a-f]{64}\s*")  # the sha256 of the configuration
 
 
@@ -81,7 +176,7 @@ def _old_damage(folder: Path) -> tuple[str, str] | None:
             wanted = read_json(folder / "report.json", "train again").get("weights_sha256")
         except BadInput:
             return "report.json", "it is not JSON"
-        if wanted not in (None, sha256((folder / "weights.safetensors").read_bytes()).hexdigest()):
+        if wanted not in (None, sha256_of(folder / "weights.safetensors")):
             return "weights.safetensors", "its sha256 is not the one in report.json"
     return None
 
@@ -122,6 +217,16 @@ def read_predictions(folder: Path) -> pd.DataFrame:
     return table
 
 
+@dataclass
+class RunResult:
+    """What a run found: its folder, configuration, report and predictions."""
+
+    folder: Path
+    config: RunConfig
+    report: dict[str, Any]
+    predictions: pd.DataFrame
+
+
 def load_result(folder: str | Path) -> RunResult:
     """Read a finished run."""
     folder = Path(folder)
@@ -147,6 +252,9 @@ def of_people(table: pd.DataFrame) -> pd.DataFrame:
     changed = people.duplicated([c for c in keys if c != "label"], keep=False)
     people["participant_id"] = people["person"].where(~changed, people["person"] + " " + people["label"].astype(str))
     return people[table.columns]
+
+
+# -- the model -----------------------------------------------------------------------------------------
 
 
 class TrainedRun:
