@@ -152,7 +152,7 @@ def resumed() -> Any:
     """Merge the description of a study with the one that is asked for."""
     from bnt.splits import named_splits
     from bnt.studies import Study, Variant
-    from bnt.studies._merge import check_same, merged, read_old
+    from bnt.studies._results import check_same, merged, read_old
 
     cohort = bnt.load_cohort("cohort")
     splits = named_splits(cohort, "diagnosis", "site-stratified", n_splits=2)

@@ -315,7 +315,7 @@ def test_covariates_and_searches_that_are_no_tables_are_sentences(copy):
 
 
 def test_another_recipe_of_a_study_is_not_told_as_damage(copy):
-    from bnt.studies._merge import merged
+    from bnt.studies._results import merged
 
     found = json.loads((copy / "study" / "study.json").read_text())
     found["variants"][0]["options"] = {"penalty": 9.0}

@@ -16,9 +16,9 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.splits import Split, named_splits
 from bnt.studies._job import Job, Variant, run_job
-from bnt.studies._results import pooled_predictions, run_table, shared_runs
+from bnt.studies._results import folder_name, pooled_predictions, run_table, shared_runs
 from bnt.studies._statistics import delong, paired_test
-from bnt.studies._study import Study, folder_name
+from bnt.studies._study import Study
 from bnt.studies._summary import write_tables
 from bnt.training._config import RunConfig, difference
 from bnt.training._recipe import find_recipe

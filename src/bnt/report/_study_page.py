@@ -20,6 +20,7 @@ from bnt.studies._chance import read_covariates
 from bnt.studies._results import (
     SCORES,
     comparison_table,
+    folder_name,
     per_split,
     pooled_predictions,
     read_study,
@@ -27,7 +28,6 @@ from bnt.studies._results import (
     score_name,
     summary_table,
 )
-from bnt.studies._study import folder_name
 from bnt.studies._summary import chance_note, notes, primary_p, read_tables
 from bnt.training._config import RunConfig, read_config
 

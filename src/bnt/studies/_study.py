@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +20,13 @@ from bnt.models import find_entry
 from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split, check_split
 from bnt.splits._protocols import canonical
-from bnt.splits._split import SplitName, check_classes
+from bnt.splits._split import check_classes
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._job import Job, Variant, configure, locked
-from bnt.studies._merge import check_same, merged, read_old
-from bnt.studies._results import read_report
+from bnt.studies._results import check_same, folder_name, merged, read_old, read_report
 from bnt.studies._slurm import Slurm
 from bnt.training._config import check_data, data_digest, difference, read_config
 from bnt.training._trained import clear, damage
-
-LONGEST_NAME = 120
-
-
-def folder_name(variant: str, split: str, seed: int) -> str:
-    """Return a run's folder name: readable, and safe on any file system."""
-    words = "--".join([variant, SplitName.parse(split).short, f"seed{seed}"])
-    name = re.sub(r"[^A-Za-z0-9._=+-]+", "_", words)
-    if len(name) <= LONGEST_NAME:
-        return name
-    return f"{name[: LONGEST_NAME - 11]}--{sha256(words.encode()).hexdigest()[:9]}"
 
 
 class Study:

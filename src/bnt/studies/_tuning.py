@@ -28,8 +28,7 @@ from bnt.splits._strata import classes_of, strata_of, thinned, units_of
 from bnt.studies._engine import Failures, Watcher, is_done, run_jobs
 from bnt.studies._grids import PREFIX, Search, Setting, make_search, setting_name
 from bnt.studies._job import REPEAT, Job, Variant, configure
-from bnt.studies._merge import merged, read_old
-from bnt.studies._results import read_report, run_table
+from bnt.studies._results import merged, read_old, read_report, run_table
 from bnt.studies._study import Study
 from bnt.studies._summary import write_tables
 
