@@ -21,13 +21,13 @@ from bnt.studies import paired_test
 PUBLISHED = Path(__file__).with_name("published.csv")
 LINEAR = ("svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "cpm", "krr", "best")
 OLDER = ("bnt-released", "bnt")
-HEAD = """# Models after 2022, on one protocol
+HEAD = """# Models published after 2022, on one protocol
 
-What papers claim and how their code arrives at it, beside what the same models score here on one protocol: splits
-stratified by site and diagnosis (706 training, 100 validation and 203 test subjects of ABIDE), the same for every
-model, the test part scored once. All networks have one stopping rule, fixed in advance: at most 40 epochs, and no more
-than 10 without a better smoothed validation AUROC. Numbers of papers and numbers here come from different subjects,
-splits and preprocessing, and are not comparable row by row; that is why the models are run again.
+This page compares the scores that papers claim, and how their code obtains them, with the scores of the same models
+here. All models here have the same splits, stratified by site and diagnosis (706 training, 100 validation and 203 test
+subjects of ABIDE), and the test set is scored once. All networks have one stopping rule, fixed in advance: at most 40
+epochs, and at most 10 without a better smoothed validation AUROC. The papers used other subjects, splits and
+preprocessing, so their numbers and ours are not comparable row by row. That is why the models are run again.
 
 This page is made by `{command}`; do not edit it.
 
@@ -92,9 +92,9 @@ def scores_section(runs: pd.DataFrame, models: list[str], reference: str) -> str
         )
     heads = ["model", "test AUROC", "splits", f"minus `{reference}` (p)", "CPU seconds per split"]
     words = (
-        "AUROC in percent, mean and SD over splits. Differences are over the splits that both models have, with the p\n"
-        "of a t-test corrected for splits that share subjects (Nadeau and Bengio 2003), not adjusted for the number\n"
-        "of models; one split allows no test.\n\n"
+        "AUROC in per cent, mean and SD over splits. Differences use the splits that both models have. The p-values\n"
+        "are those of a t-test corrected for splits that share subjects (Nadeau and Bengio 2003), not adjusted for\n"
+        "the number of models. One split allows no test.\n\n"
     )
     return "## Scores here\n\n" + words + markdown(heads, rows) + "\n"
 
@@ -126,10 +126,12 @@ def published_section(published: pd.DataFrame) -> str:
         protocols.append([name, row["splits"], row["selection"], row["reported part"], row["sites"], files])
     return (
         "## What papers claim\n\n"
-        "As far as the repository of the paper holds it, in the file named.\n\n"
+        "The claims as far as they are in the repository of the paper, with the file.\n\n"
         + markdown(["model", "paper", "data", "claim", "where"], claims)
-        + "\n\n## What their code does\n\nRead in the files named, at the commit above.\n\n"
-        + markdown(["model", "splits", "epoch and settings chosen by", "reported part", "sites", "files"], protocols)
+        + "\n\n## What their code does\n\nFrom the files named, at the commit above.\n\n"
+        + markdown(
+            ["model", "splits", "how epoch and settings are selected", "reported set", "sites", "files"], protocols
+        )
         + "\n"
     )
 
