@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -233,3 +236,25 @@ def test_a_loss_that_explodes_is_said_so(small_cohort, split):
 def test_a_batch_larger_than_the_training_part_is_refused(small_cohort, split):
     with pytest.raises(BadInput, match="lower batch_size"):
         trained(small_cohort, split, replace(RECIPE, batch_size=100, drop_last=True))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the setting")
+def test_freed_memory_is_used_again_by_the_next_step():
+    """64 MB taken and given back 20 times: 16,000 pages each time, or once."""
+    program = """
+import resource, sys
+from bnt.training._loop import reuse_freed_memory
+import torch
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+if sys.argv[1] == "reuse":
+    reuse_freed_memory()
+before = faults()
+for _ in range(20):
+    torch.ones(2**24)
+print(faults() - before)
+"""
+    plain, reused = (
+        int(subprocess.run([sys.executable, "-c", program, how], capture_output=True, check=True).stdout)
+        for how in ("plain", "reuse")
+    )
+    assert reused < plain / 5

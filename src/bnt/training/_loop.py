@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import cos, pi
@@ -44,6 +45,18 @@ def learning_rate(step: int, n_steps: int, lr: float, lr_end: float, warmup: flo
 def halved_rate(epoch: int, lr: float, every: int) -> float:
     """Return the rate of ``epoch`` = 1, 2, ...: ``lr``, halved in each epoch that ``every`` divides."""
     return lr * 0.5 ** (epoch // every)
+
+
+def reuse_freed_memory() -> None:
+    """Let the C library keep freed memory for the next step, for the rest of the process.
+
+    By default glibc maps every large tensor anew, and the kernel clears its pages: 1 to 25 % of the CPU time of a step.
+    """
+    trim_threshold, most_mapped = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(most_mapped, 0)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 Watcher = Callable[[dict[str, Any]], None]

@@ -33,7 +33,7 @@ from bnt.training._adjustments import best_threshold, site_accuracy
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import Learner, make_learner
-from bnt.training._loop import EpochWatcher, build
+from bnt.training._loop import EpochWatcher, build, reuse_freed_memory
 from bnt.training._processes import check_network, current
 from bnt.training._recipe import Recipe
 from bnt.training._task import Task
@@ -128,6 +128,8 @@ def train_run(
         if current().any(open_folder(folder, config, resume=resume, overwrite=overwrite)):
             return load_result(folder)
         remember(config.model, config.source_sha256)
+        if find_entry(config.model).trains_in_epochs:
+            reuse_freed_memory()
         with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
             return _train_and_test(cohort, split, config, folder, watch)
 
@@ -147,6 +149,7 @@ def follow_run(cohort: Cohort, split: Split, config: RunConfig, folder: str | Pa
     check_group(config)
     if current().any(False):
         return  # there is a finished run
+    reuse_freed_memory()
     with threadpool_limits(config.threads):
         if config.device == "cpu":
             torch.set_num_threads(config.threads)
