@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bnt.estimators._estimators
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor
 from bnt.cohort import Cohort
-from bnt.estimators._fitting import hold_out
+from bnt.estimators._layout import hold_out
 from bnt.training import find_recipe
 from bnt.training._task import Task
 

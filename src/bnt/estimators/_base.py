@@ -1,17 +1,12 @@
-"""What the classifier and the regressor have in common: parameters, one ``fit``, prediction, ``save`` and ``load``.
-
-Beside it, which of scikit-learn's estimator checks are expected to fail, and why: give them to
-``check_estimator(..., expected_failed_checks=EXPECTED_FAILED_CHECKS)``. The checks feed tables of 1 to 30 features, few
-of which are V(V-1)/2 for a V, so they are run with ``strict=False`` and a model small enough for the smallest table
-(``n_clusters=2, n_heads=1``).
-"""
+"""What the classifier and the regressor have in common: parameters, one ``fit``, prediction, ``save`` and ``load``."""
 
 from __future__ import annotations
 
 import json
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -22,37 +17,32 @@ from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from bnt._words import say
 from bnt.cohort import Cohort
 from bnt.cohort._files import new_folder, readable, write_atomic
 from bnt.cohort._triangle import n_edges
 from bnt.errors import BadInput
-from bnt.estimators._fitting import check_series, checked_device, fit_learner, undisturbed
-from bnt.estimators._layout import Layout, labels_of, read_to_fit, read_to_predict
+from bnt.estimators._layout import Layout, check_series, hold_out, labels_of, read_to_fit, read_to_predict
 from bnt.models import find_entry
 from bnt.models._own import remember
 from bnt.models._registry import short_name
 from bnt.training._adjustments import Adjustments
 from bnt.training._checkpoint import save_tensors
-from bnt.training._config import RunConfig, assign_confounds, check_adjustments, data_digest, options_for, write_toml
-from bnt.training._learner import Learner
+from bnt.training._config import (
+    RunConfig,
+    assign_confounds,
+    check_adjustments,
+    check_device,
+    data_digest,
+    options_for,
+    write_toml,
+)
+from bnt.training._learner import Learner, make_learner
 from bnt.training._recipe import Recipe, find_recipe
 from bnt.training._task import Task
 from bnt.training._trained import TrainedRun, seal
-
-EXPECTED_FAILED_CHECKS: dict[str, str] = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "Networks are trained by steps on random batches: a subject of weight 2 counts twice in one step, a subject "
-        "given twice is met in two. The svm and the ridge classifier calibrate on folds, which repeated subjects "
-        "change. Weight 0 does equal leaving out; logistic and the ridge regressor pass."
-    ),
-    "check_methods_subset_invariance": (
-        "Networks compute in float32, and a matrix product of another batch size rounds otherwise: predictions "
-        "agree to about 1e-6, the check asks for 1e-7."
-    ),
-}
-
 
 NOTE = "estimator.json"
 OVERRIDES = ("epochs", "batch_size", "lr", "n_members", "refit")
@@ -65,6 +55,30 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+@contextmanager
+def undisturbed(device: str, threads: int | None) -> Iterator[None]:
+    """Leave torch's generators and number of threads afterwards as they were."""
+    check_device(device)
+    place = torch.device(device)
+    if threads is not None and threads < 1:
+        raise BadInput(f"threads is {threads}: give at least 1, or None to leave torch's number as it is.")
+    forked = []
+    if place.type == "cuda":
+        forked = [torch.cuda.current_device() if place.index is None else place.index]
+    before = torch.get_num_threads()
+    with torch.random.fork_rng(devices=forked):
+        try:
+            if threads is None:
+                yield
+                return
+            torch.set_num_threads(threads)
+            with threadpool_limits(threads):  # those of linear algebra, too
+                yield
+        finally:
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
 
 
 class BrainNetworkEstimator(BaseEstimator, ABC):
@@ -214,8 +228,11 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         check_adjustments(config, cohort)
         remember(config.model, config.source_sha256)
         with undisturbed(self.device, self.threads):
-            watch = self._watcher(config.recipe)
-            learner, history = fit_learner(config, cohort, y, weights, self.validation_fraction, watch)
+            share = self.validation_fraction if entry.trains_in_epochs else 0.0  # others learn from everyone
+            train, val = hold_out(cohort, y, task, share, config.seed)
+            recipe = replace(config.recipe, batch_size=min(config.recipe.batch_size, len(train)))
+            learner = make_learner(replace(config, recipe=recipe))
+            history = learner.fit(cohort, y, train, val, weights, watch=self._watcher(config.recipe))
         self._keep(config, layout, learner, history)
 
     def _keep(self, config: RunConfig, layout: Layout, learner: Learner, history: list[dict[str, Any]]) -> None:
@@ -288,7 +305,30 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
                 f"Nothing is written to {path}: what {short_name(self.config_.model)} learned could be saved as a "
                 "pickle only, which bnt neither writes nor reads; fit it again where you need it."
             )
-        return _save(self, Path(path), overwrite)
+        path = Path(path)
+        config = self.config_
+        parameters = plain(self.get_params())
+        if isinstance(self.recipe, Recipe):
+            parameters["recipe"] = asdict(self.recipe)
+        parameters["random_state"] = config.seed
+        note = {
+            "estimator": type(self).__name__,
+            "parameters": parameters,
+            "options": config.options,
+            "layout": asdict(self._layout),
+            "history": self.history_,
+            "n_iter": self.n_iter_,
+        }
+        if hasattr(self, "classes_"):
+            note["classes_dtype"] = self.classes_.dtype.str
+        if hasattr(self, "feature_names_in_"):
+            note["feature_names_in"] = self.feature_names_in_.tolist()
+        with new_folder(path, overwrite=overwrite, marker=NOTE) as work:
+            write_atomic(work / "config.toml", write_toml(config.to_dict()))
+            save_tensors(work / "weights.safetensors", self._learner.state(), {"members": self._learner.n_members})
+            write_atomic(work / NOTE, json.dumps(note, indent=2) + "\n")
+            seal(work)
+        return path
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", model_file: str | Path | None = None) -> Self:
@@ -302,7 +342,36 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
         model_file : path, optional
             The file of a model of one's own. It is run; without it only a file that you trained with here is.
         """
-        return _load(cls, Path(path), device, model_file)
+        path = Path(path)
+        note = _note(path)
+        check_device(device)
+        # TOML has no None and no nested tables among our options, JSON has both.
+        run = TrainedRun(path, device=device, options=note.get("options"), model_file=model_file)
+        config = run.config
+        wanted = "classification" if hasattr(cls, "predict_proba") else "regression"
+        if config.task.kind != wanted:
+            other = "BrainNetworkRegressor" if wanted == "classification" else "BrainNetworkClassifier"
+            raise BadInput(f"{path} holds a model for {config.task.kind}: open it with {other}.load.")
+        parameters = note.get("parameters") or {
+            "model": config.model,
+            "options": dict(config.options),
+            "recipe": asdict(config.recipe),
+            "random_state": config.seed,
+        }
+        with readable(path / NOTE, "save the estimator again"):
+            if isinstance(parameters.get("recipe"), dict):
+                parameters["recipe"] = Recipe(**parameters["recipe"])
+            # The model is the one that was checked: the note may name another file, which fit would run.
+            estimator = cls(**parameters | {"device": device, "model": config.model})
+            layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
+            estimator._keep(config, layout, run.learner, note.get("history", []))
+            estimator.n_features_in_ = layout.n_features
+            estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
+            if config.task.kind == "classification":
+                estimator.classes_ = np.sort(np.array(config.task.classes, dtype=note.get("classes_dtype")))
+            if "feature_names_in" in note:
+                estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
+        return estimator
 
 
 def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Cohort, np.ndarray, np.ndarray]:
@@ -315,71 +384,6 @@ def _with_weight(cohort: Cohort, y: np.ndarray, weights: np.ndarray) -> tuple[Co
     if len(y) < 2:
         raise BadInput("Only one sample has a weight above zero: give two subjects or more.")
     return cohort, y, weights
-
-
-# -- a folder of plain files, without pickles ------------------------------------------------------------
-
-
-def _save(estimator: BrainNetworkEstimator, path: Path, overwrite: bool) -> Path:
-    """Write the estimator to a new folder, whole or not at all."""
-    config = estimator.config_
-    parameters = plain(estimator.get_params())
-    if isinstance(estimator.recipe, Recipe):
-        parameters["recipe"] = asdict(estimator.recipe)
-    parameters["random_state"] = config.seed
-    note = {
-        "estimator": type(estimator).__name__,
-        "parameters": parameters,
-        "options": config.options,
-        "layout": asdict(estimator._layout),
-        "history": estimator.history_,
-        "n_iter": estimator.n_iter_,
-    }
-    if hasattr(estimator, "classes_"):
-        note["classes_dtype"] = estimator.classes_.dtype.str
-    if hasattr(estimator, "feature_names_in_"):
-        note["feature_names_in"] = estimator.feature_names_in_.tolist()
-    with new_folder(path, overwrite=overwrite, marker=NOTE) as work:
-        write_atomic(work / "config.toml", write_toml(config.to_dict()))
-        save_tensors(
-            work / "weights.safetensors", estimator._learner.state(), {"members": estimator._learner.n_members}
-        )
-        write_atomic(work / NOTE, json.dumps(note, indent=2) + "\n")
-        seal(work)
-    return path
-
-
-def _load(cls: type, path: Path, device: str, model_file: str | Path | None = None) -> Any:
-    """Make an estimator of this class from a folder of ``save``, or from a finished run."""
-    note = _note(path)
-    checked_device(device)
-    # TOML has no None and no nested tables among our options, JSON has both.
-    run = TrainedRun(path, device=device, options=note.get("options"), model_file=model_file)
-    config = run.config
-    wanted = "classification" if hasattr(cls, "predict_proba") else "regression"
-    if config.task.kind != wanted:
-        other = "BrainNetworkRegressor" if wanted == "classification" else "BrainNetworkClassifier"
-        raise BadInput(f"{path} holds a model for {config.task.kind}: open it with {other}.load.")
-    parameters = note.get("parameters") or {
-        "model": config.model,
-        "options": dict(config.options),
-        "recipe": asdict(config.recipe),
-        "random_state": config.seed,
-    }
-    with readable(path / NOTE, "save the estimator again"):
-        if isinstance(parameters.get("recipe"), dict):
-            parameters["recipe"] = Recipe(**parameters["recipe"])
-        # The model is the one that was checked: the note may name another file, which fit would run.
-        estimator = cls(**parameters | {"device": device, "model": config.model})
-        layout = note.get("layout") or Layout(n_edges(config.n_rois), config.n_rois, config.diagonal, config.kind)
-        estimator._keep(config, layout, run.learner, note.get("history", []))
-        estimator.n_features_in_ = layout.n_features
-        estimator.n_iter_ = note.get("n_iter", estimator.n_iter_)
-        if config.task.kind == "classification":
-            estimator.classes_ = np.sort(np.array(config.task.classes, dtype=note.get("classes_dtype")))
-        if "feature_names_in" in note:
-            estimator.feature_names_in_ = np.array(note["feature_names_in"], dtype=object)
-    return estimator
 
 
 def _note(path: Path) -> dict[str, Any]:
