@@ -15,8 +15,7 @@ from bnt.models.classical._inputs import Inputs
 from bnt.predict import subject_table
 from bnt.splits import Split, named_splits
 from bnt.training import Adjustments, TrainedRun, describe, find_recipe, train_run
-from bnt.training._adjusting import AtlasAdjustment, DecisionAdjustment
-from bnt.training._adjustments import EdgeAdjustment
+from bnt.training._adjustments import AtlasAdjustment, DecisionAdjustment, EdgeAdjustment
 
 COMBAT = Adjustments(harmonise="combat", keep="age")
 

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
-from sklearn.utils.class_weight import compute_sample_weight
 
 import bnt
 from bnt.errors import BadInput
 from bnt.splits import named_splits
 from bnt.training import Adjustments, TrainedRun, describe, find_recipe, train_run
-from bnt.training._adjustments import ENOUGH, EdgeAdjustment, balanced_weights, best_threshold, site_accuracy
+from bnt.training._adjustments import ENOUGH, EdgeAdjustment, site_accuracy
+from bnt.training._task import best_threshold
 
 COMBAT = Adjustments(harmonise="combat", keep="age+sex")
 
@@ -137,12 +137,6 @@ def test_the_label_and_columns_that_are_not_there_are_refused(shifted, settings,
 def test_keeping_without_harmonising_is_refused():
     with pytest.raises(BadInput, match="age"):
         Adjustments(keep="age")
-
-
-def test_class_weights_are_those_of_scikit_learn():
-    y = np.array(["a"] * 6 + ["b"] * 2 + ["b"] * 4)
-    train = np.arange(8)
-    np.testing.assert_allclose(balanced_weights(y, train)[train], compute_sample_weight("balanced", y[train]))
 
 
 @pytest.mark.parametrize("model", ["logistic", "vanilla"])

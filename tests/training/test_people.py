@@ -20,11 +20,10 @@ from bnt.splits import Split, named_splits
 from bnt.studies._job import Variant
 from bnt.studies._results import comparison_table, pooled_predictions, run_table
 from bnt.studies._study import Study
-from bnt.training._adjustments import Adjustments, best_threshold
 from bnt.training._config import describe
-from bnt.training._recipe import find_recipe
+from bnt.training._recipe import Adjustments, find_recipe
 from bnt.training._run import train_run
-from bnt.training._task import binary_metrics, regression_metrics
+from bnt.training._task import best_threshold, binary_metrics, regression_metrics
 from bnt.training._trained import TrainedRun, load_result, of_people
 
 PEOPLE, SCANS, V = 40, 3, 6

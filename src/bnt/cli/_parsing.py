@@ -181,8 +181,8 @@ def parse_variant(
     from bnt.models._registry import short_name, split_word
     from bnt.studies._job import Variant
     from bnt.training import Adjustments, find_recipe
-    from bnt.training._adjustments import FIELDS
     from bnt.training._config import assign_confounds
+    from bnt.training._recipe import FIELDS
 
     at = re.match(r"([^=]*?)@([A-Za-z0-9_.-]+)((?::.*)?)$", word)
     model, colon, text = split_word(f"{at[1]}{at[3]}" if at else word)

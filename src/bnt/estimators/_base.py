@@ -28,7 +28,6 @@ from bnt.estimators._layout import Layout, check_series, hold_out, labels_of, re
 from bnt.models import find_entry
 from bnt.models._own import remember
 from bnt.models._registry import short_name
-from bnt.training._adjustments import Adjustments
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import (
     RunConfig,
@@ -40,7 +39,7 @@ from bnt.training._config import (
     write_toml,
 )
 from bnt.training._learner import Learner, make_learner
-from bnt.training._recipe import Recipe, find_recipe
+from bnt.training._recipe import Adjustments, Recipe, find_recipe
 from bnt.training._task import Task
 from bnt.training._trained import TrainedRun, seal
 

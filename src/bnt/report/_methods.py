@@ -21,8 +21,7 @@ from bnt.report._references import key
 from bnt.splits._table import is_table
 from bnt.studies._chance import chance_words
 from bnt.studies._results import score_name
-from bnt.training._adjustments import Adjustments, names_of
-from bnt.training._recipe import Recipe
+from bnt.training._recipe import Adjustments, Recipe, names_of
 
 CITED = re.compile(r"\{\{([^}]*)\}\}")
 CODE = re.compile(r"`([^`]*)`")

@@ -32,8 +32,8 @@ from bnt.splits import Split
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._results import per_split, pooled_predictions, positives, score_name
 from bnt.studies._statistics import permutation_test
-from bnt.training._adjustments import names_of
 from bnt.training._config import RunConfig
+from bnt.training._recipe import names_of
 from bnt.training._task import Task, task_for
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from bnt.models import count_parameters, create_model, find_entry, model_options
 from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split
 from bnt.splits._split import PARTS
-from bnt.training._adjustments import Adjustments
 from bnt.training._config import RunConfig, options_for
-from bnt.training._recipe import Recipe
+from bnt.training._recipe import Adjustments, Recipe
 
 REPEAT = "repeat the command to resume."  # ends the reason of an accident: the same job may well succeed
 ELSEWHERE = "another command works on it."  # the reason of a job that was left alone: no failure

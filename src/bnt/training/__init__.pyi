@@ -12,10 +12,9 @@ __all__ = [
     "train_run",
 ]
 
-from ._adjustments import Adjustments
 from ._config import RunConfig, describe
 from ._export import export_run
 from ._learner import Learner, make_learner
-from ._recipe import RECIPES, Recipe, find_recipe
+from ._recipe import RECIPES, Adjustments, Recipe, find_recipe
 from ._run import train_run
 from ._trained import TrainedRun

@@ -1,4 +1,4 @@
-"""What is done around any model: sites harmonised, confounds regressed out, classes weighted, a threshold chosen.
+"""What is done around any model: sites harmonised and confounds regressed out, of edges or of decisions.
 
 Edges are changed on the scale of Fisher z, where they are nearly normal, and given back on the scale of the cohort: no
 correlation leaves (-1, 1). First ComBat (:mod:`bnt.connectivity._combat`), then least squares on the confounds. Both
@@ -7,14 +7,20 @@ are learned from the training part of a split, without its labels, and kept with
 Subjects of a site that training has not seen: with 20 scans or more, its shift and scale are estimated from these
 scans, without labels; with fewer, or where the site is not known, their edges stay as they are. Either is said, see
 :meth:`EdgeAdjustment.notes`. An edge of exactly 0 is one of a region without a signal, and stays 0.
+
+Of networks that read time series the decisions are adjusted. A volume of one scan has no counterpart in another, so
+that neither ComBat nor a regression over people can be done on series; what such a network says of people can be
+regressed on their confounds, as the decision of a linear model is when its features are (Dinga et al. 2020). The slopes
+are learned from the validation part, without labels: a network has seen the training part, and its decisions there are
+nearly the labels.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,118 +28,18 @@ import pandas as pd
 from bnt.cohort import Cohort
 from bnt.connectivity._combat import Combat
 from bnt.errors import BadInput
+from bnt.models import find_entry
 from bnt.models.classical._features import CORRELATIONS, FISHER_Z, LARGEST
 from bnt.models.classical._inputs import Confounds
+from bnt.training._recipe import Adjustments, names_of
+
+if TYPE_CHECKING:
+    from bnt.training._config import RunConfig
 
 ENOUGH = 20  # scans of a new site whose shift and scale are estimated: its mean is then known to about 0.2 SD
 AT_ONCE = 256
 UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Adjustments:
-    """What is done around a model, as plain data; the defaults do nothing.
-
-    Attributes
-    ----------
-    harmonise
-        ``combat`` harmonises the edges of sites.
-    keep
-        Columns of ``participants.tsv`` whose effects ComBat keeps, joined by ``+``. The label is refused: it is not
-        known of new subjects.
-    confounds
-        Columns regressed out of the edges, joined by ``+``. Linear models regress them out of their features; of
-        networks that read series they are regressed out of the decisions (:mod:`bnt.training._adjusting`).
-    class_weight
-        ``balanced`` weights each class by the inverse of its share of the training part.
-    threshold
-        ``validation`` chooses the probability above which the positive class is predicted, for the highest balanced
-        accuracy of the validation part; 0.5 without it.
-
-    Examples
-    --------
-    >>> from bnt.training import Adjustments
-    >>> Adjustments(harmonise="combat", keep="age+sex").columns
-    ('age', 'sex')
-    """
-
-    harmonise: Literal["combat"] | None = None
-    keep: str = ""
-    confounds: str = ""
-    class_weight: Literal["balanced"] | None = None
-    threshold: Literal["validation"] | None = None
-
-    def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            words = [word for part in get_args(kind) for word in get_args(part)]
-            value = getattr(self, name)
-            if words and value is not None and value not in words:
-                raise BadInput(f"{name} is {value!r}, it must be {' or '.join(words)}, or left out.", name)
-        if self.keep and self.harmonise is None:
-            raise BadInput(
-                f"{self.keep!r} is to be kept and nothing is harmonised: add harmonise combat.", "harmonise_keep"
-            )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any] | None) -> Adjustments:
-        """Undo :meth:`to_dict`."""
-        return cls(**(data or {}))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what is set."""
-        return {name: value for name, value in asdict(self).items() if value}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of ``participants.tsv`` that are read."""
-        return tuple(dict.fromkeys([*names_of(self.keep), *names_of(self.confounds)]))
-
-    @property
-    def changes_edges(self) -> bool:
-        """Whether edges are changed before a model reads them."""
-        return bool(self.harmonise or self.confounds)
-
-    def described(self) -> list[str]:
-        """Return what is done, in phrases."""
-        kept = f", keeping {', '.join(names_of(self.keep))}" if self.keep else ""
-        found = [f"sites harmonised by ComBat{kept}"] if self.harmonise else []
-        found += [f"{', '.join(names_of(self.confounds))} regressed out"] if self.confounds else []
-        found += ["classes weighted to balance"] if self.class_weight else []
-        return found + (["threshold chosen on validation"] if self.threshold else [])
-
-
-FIELDS = tuple(field.name for field in fields(Adjustments))
-
-
-def names_of(text: str) -> tuple[str, ...]:
-    """Return the columns of ``age+sex``."""
-    return tuple(name for name in text.split("+") if name)
-
-
-# -- classes ---------------------------------------------------------------------------------------
-
-
-def balanced_weights(y: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Return a weight per subject, n / (classes x subjects of the class) of the training part, as scikit-learn's."""
-    classes, counts = np.unique(y[train], return_counts=True)
-    weight = {c: len(train) / (len(classes) * n) for c, n in zip(classes.tolist(), counts.tolist())}
-    return np.array([weight.get(value, 1.0) for value in y.tolist()])
-
-
-def best_threshold(positive: np.ndarray, probability: np.ndarray) -> float:
-    """Return the threshold of the highest balanced accuracy; of several, the nearest to 0.5.
-
-    Thresholds lie halfway between neighbouring probabilities; positive is what is above. 0.5 where a class is absent.
-    """
-    positive = np.asarray(positive, dtype=bool)
-    if positive.all() or not positive.any():
-        return 0.5
-    values = np.unique(probability)
-    cuts = np.append((values[1:] + values[:-1]) / 2, 0.5)
-    called = probability[None] > cuts[:, None]
-    balanced = called[:, positive].mean(axis=1) + (~called[:, ~positive]).mean(axis=1)
-    best = np.flatnonzero(balanced > balanced.max() - 1e-12)
-    return float(cuts[best[np.argmin(np.abs(cuts[best] - 0.5))]])
+SMALLEST = 1e-12  # probabilities of 0 have no logarithm
 
 
 def check_decisions(n_val: int, refit: bool = False) -> None:
@@ -358,3 +264,109 @@ def site_accuracy(cohort: Cohort, train: np.ndarray, test: np.ndarray) -> dict[s
         "n": len(right),
         "n_sites": len(shares),
     }
+
+
+def edge_adjustment(config: RunConfig) -> EdgeAdjustment | AtlasAdjustment | None:
+    """Return what changes the edges that a run's model reads; None where nothing does."""
+    entry = find_entry(config.model)
+    if not config.adjustments.changes_edges or entry.needs_series:
+        return None
+    return (AtlasAdjustment if entry.every_atlas else EdgeAdjustment)(config.adjustments)
+
+
+def decision_adjustment(config: RunConfig) -> DecisionAdjustment | None:
+    """Return what changes the decisions of a run's model; None where nothing does."""
+    if not config.adjustments.confounds or not find_entry(config.model).needs_series:
+        return None
+    return DecisionAdjustment(config.adjustments.confounds, is_score=config.task.kind == "regression")
+
+
+class AtlasAdjustment:
+    """An :class:`EdgeAdjustment` of each atlas of a cohort, for a model that reads all of them.
+
+    Parameters
+    ----------
+    settings : Adjustments
+    """
+
+    def __init__(self, settings: Adjustments) -> None:
+        self.settings = settings
+        self.each: dict[str, EdgeAdjustment] = {}
+
+    def fit(self, cohort: Cohort, rows: np.ndarray) -> AtlasAdjustment:
+        """Learn from training subjects, in every atlas."""
+        self.each = {name: EdgeAdjustment(self.settings).fit(cohort.with_atlas(name), rows) for name in cohort.atlases}
+        return self
+
+    def notes(self, cohort: Cohort, rows: np.ndarray | None = None) -> dict[str, str]:
+        """Return what is done with sites that training has not seen, which is the same in every atlas."""
+        return next(iter(self.each.values())).notes(cohort, rows)
+
+    def apply(self, cohort: Cohort, rows: np.ndarray | None = None) -> Cohort:
+        """Return a view of the cohort with adjusted edges in every atlas; what was adjusted stays as it is."""
+        names = [name for name in cohort.atlases if name in self.each]
+        views = {name: self.each[name].apply(cohort.with_atlas(name), rows) for name in names}
+        if cohort.atlas not in views or views[cohort.atlas] is cohort:
+            return cohort
+        return cohort.with_edges_of({name: view.edge_changes[-1] for name, view in views.items()})
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what was learned as arrays, each atlas' under its number."""
+        names = np.frombuffer(json.dumps(list(self.each)).encode(), dtype=np.uint8).copy()
+        parts = (one.state() for one in self.each.values())
+        return {"atlases": names} | {f"{i}.{key}": value for i, part in enumerate(parts) for key, value in part.items()}
+
+    def load(self, state: dict[str, np.ndarray]) -> None:
+        """Take what :meth:`state` gave."""
+        names = json.loads(np.asarray(state["atlases"]).tobytes())
+        self.each = {name: EdgeAdjustment(self.settings) for name in names}
+        for i, one in enumerate(self.each.values()):
+            head = f"{i}."
+            one.load({k.removeprefix(head): v for k, v in state.items() if k.startswith(head)})
+
+
+class DecisionAdjustment:
+    """Confounds regressed out of decisions: of the logarithms of probabilities less their mean, or of a score.
+
+    Parameters
+    ----------
+    confounds : str
+        Columns of ``participants.tsv``, joined by ``+``.
+    is_score : bool
+        Whether decisions are scores and not probabilities.
+    """
+
+    def __init__(self, confounds: str, *, is_score: bool) -> None:
+        self.confounds, self.is_score = Confounds(names_of(confounds)), is_score
+        self.slopes = np.zeros((0, 0))  # (k, C)
+
+    def fit(self, predicted: np.ndarray, people: pd.DataFrame) -> DecisionAdjustment:
+        """Learn from predictions, (n, C), of people whom the model has not learned from."""
+        design = self.confounds.fit(people, np.ones(len(people))).design(people)
+        full = np.concatenate([np.ones((len(design), 1)), design], axis=1)
+        self.slopes = np.linalg.pinv(full)[1:] @ self._there(predicted)
+        return self
+
+    def _there(self, predicted: np.ndarray) -> np.ndarray:
+        if self.is_score:
+            return predicted
+        z = np.log(np.maximum(predicted, SMALLEST))
+        return z - z.mean(axis=-1, keepdims=True)
+
+    def apply(self, predicted: np.ndarray, people: pd.DataFrame) -> np.ndarray:
+        """Return predictions, (..., n, C), without what the confounds of these people add to them."""
+        z = self._there(predicted) - self.confounds.design(people) @ self.slopes
+        if self.is_score:
+            return z
+        p = np.exp(z - z.max(axis=-1, keepdims=True))
+        return p / p.sum(axis=-1, keepdims=True)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what was learned as arrays."""
+        facts = np.frombuffer(json.dumps(self.confounds.facts).encode(), dtype=np.uint8).copy()
+        return {"decision_facts": facts, "decision_slopes": self.slopes}
+
+    def load(self, state: dict[str, np.ndarray]) -> None:
+        """Take what :meth:`state` gave."""
+        self.confounds.facts = json.loads(np.asarray(state["decision_facts"]).tobytes())
+        self.slopes = np.asarray(state["decision_slopes"])

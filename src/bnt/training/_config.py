@@ -20,8 +20,8 @@ from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, model_options
 from bnt.splits import Split, check_split
-from bnt.training._adjustments import ENOUGH, Adjustments, check_decisions, names_of
-from bnt.training._recipe import Recipe
+from bnt.training._adjustments import ENOUGH, check_decisions
+from bnt.training._recipe import Adjustments, Recipe, names_of
 from bnt.training._task import Task, task_for
 
 CHANGED = "whose scans, sites or labels were different then"

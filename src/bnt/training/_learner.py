@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils.class_weight import compute_sample_weight
 from torch import nn
 
 from bnt._words import say
@@ -37,8 +38,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry
 from bnt.models.classical._inputs import Inputs
-from bnt.training._adjusting import decision_adjustment, edge_adjustment
-from bnt.training._adjustments import balanced_weights, check_decisions
+from bnt.training._adjustments import check_decisions, decision_adjustment, edge_adjustment
 from bnt.training._batches import RESIDENT_BYTES, Batches, window_of
 from bnt.training._checkpoint import Checkpoint
 from bnt.training._config import RunConfig
@@ -105,7 +105,7 @@ class Learner(ABC):
         if self.adjustment is not None:
             self.adjustment.fit(cohort, train)
         if self.config.adjustments.class_weight == "balanced":
-            weights = balanced_weights(y, train) * (1.0 if weights is None else weights)
+            weights = compute_sample_weight("balanced", y, indices=train) * (1.0 if weights is None else weights)
         ready = self.prepared(cohort, np.concatenate([train, val]))
         lines = self._fit(ready, y, train, val, weights, folder, watch)
         if self.decisions is not None:

@@ -1,8 +1,11 @@
-"""Recipes: how to train, as plain data. Four have names; every field can be set on its own."""
+"""Recipes: how to train, as plain data. Four have names; every field can be set on its own.
+
+Beside them the adjustments: what is done around any model, as plain data too.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Literal, get_args, get_type_hints
@@ -172,3 +175,83 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
         entry = find_entry(model)
         own = {**entry.training, **(entry.budget if name in ("default", "best") else {})}
     return replace(RECIPES[name], **{**own, **{k: v for k, v in changes.items() if v is not None}})
+
+
+@dataclass(frozen=True)
+class Adjustments:
+    """What is done around a model, as plain data; the defaults do nothing.
+
+    Attributes
+    ----------
+    harmonise
+        ``combat`` harmonises the edges of sites.
+    keep
+        Columns of ``participants.tsv`` whose effects ComBat keeps, joined by ``+``. The label is refused: it is not
+        known of new subjects.
+    confounds
+        Columns regressed out of the edges, joined by ``+``. Linear models regress them out of their features; of
+        networks that read series they are regressed out of the decisions (:mod:`bnt.training._adjustments`).
+    class_weight
+        ``balanced`` weights each class by the inverse of its share of the training part.
+    threshold
+        ``validation`` chooses the probability above which the positive class is predicted, for the highest balanced
+        accuracy of the validation part; 0.5 without it.
+
+    Examples
+    --------
+    >>> from bnt.training import Adjustments
+    >>> Adjustments(harmonise="combat", keep="age+sex").columns
+    ('age', 'sex')
+    """
+
+    harmonise: Literal["combat"] | None = None
+    keep: str = ""
+    confounds: str = ""
+    class_weight: Literal["balanced"] | None = None
+    threshold: Literal["validation"] | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            words = [word for part in get_args(kind) for word in get_args(part)]
+            value = getattr(self, name)
+            if words and value is not None and value not in words:
+                raise BadInput(f"{name} is {value!r}, it must be {' or '.join(words)}, or left out.", name)
+        if self.keep and self.harmonise is None:
+            raise BadInput(
+                f"{self.keep!r} is to be kept and nothing is harmonised: add harmonise combat.", "harmonise_keep"
+            )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any] | None) -> Adjustments:
+        """Undo :meth:`to_dict`."""
+        return cls(**(data or {}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is set."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of ``participants.tsv`` that are read."""
+        return tuple(dict.fromkeys([*names_of(self.keep), *names_of(self.confounds)]))
+
+    @property
+    def changes_edges(self) -> bool:
+        """Whether edges are changed before a model reads them."""
+        return bool(self.harmonise or self.confounds)
+
+    def described(self) -> list[str]:
+        """Return what is done, in phrases."""
+        kept = f", keeping {', '.join(names_of(self.keep))}" if self.keep else ""
+        found = [f"sites harmonised by ComBat{kept}"] if self.harmonise else []
+        found += [f"{', '.join(names_of(self.confounds))} regressed out"] if self.confounds else []
+        found += ["classes weighted to balance"] if self.class_weight else []
+        return found + (["threshold chosen on validation"] if self.threshold else [])
+
+
+FIELDS = tuple(field.name for field in fields(Adjustments))
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the columns of ``age+sex``."""
+    return tuple(name for name in text.split("+") if name)

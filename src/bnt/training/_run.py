@@ -29,14 +29,14 @@ from bnt.models._own import remember
 from bnt.models.classical._subject_matrices import seconds_of_others
 from bnt.splits import Split, save_splits
 from bnt.splits._split import PARTS
-from bnt.training._adjustments import best_threshold, site_accuracy
+from bnt.training._adjustments import site_accuracy
 from bnt.training._checkpoint import save_tensors
 from bnt.training._config import RunConfig, check_data, difference, read_config, write_toml
 from bnt.training._learner import Learner, make_learner
 from bnt.training._loop import EpochWatcher, build, reuse_freed_memory
 from bnt.training._processes import check_network, current
 from bnt.training._recipe import Recipe
-from bnt.training._task import Task
+from bnt.training._task import Task, best_threshold
 from bnt.training._trained import RunResult, clear, damage, load_result, of_people, seal
 
 

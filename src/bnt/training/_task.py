@@ -269,6 +269,22 @@ def _rate(hits: np.ndarray) -> tuple[float, tuple[float, float]]:
     return value, proportion_interval(int(hits.sum()), hits.size)
 
 
+def best_threshold(positive: np.ndarray, probability: np.ndarray) -> float:
+    """Return the threshold of the highest balanced accuracy; of several, the nearest to 0.5.
+
+    Thresholds lie halfway between neighbouring probabilities; positive is what is above. 0.5 where a class is absent.
+    """
+    positive = np.asarray(positive, dtype=bool)
+    if positive.all() or not positive.any():
+        return 0.5
+    values = np.unique(probability)
+    cuts = np.append((values[1:] + values[:-1]) / 2, 0.5)
+    called = probability[None] > cuts[:, None]
+    balanced = called[:, positive].mean(axis=1) + (~called[:, ~positive]).mean(axis=1)
+    best = np.flatnonzero(balanced > balanced.max() - 1e-12)
+    return float(cuts[best[np.argmin(np.abs(cuts[best] - 0.5))]])
+
+
 def calibration_error(positive: np.ndarray, probability: np.ndarray, n_bins: int = 10) -> float:
     """Return the expected calibration error over ``n_bins`` bins of equal width."""
     bins = np.minimum((np.asarray(probability) * n_bins).astype(int), n_bins - 1)
