@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import file_digest
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def read_json(path: Path, advice: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadInput(f"{path} is damaged (it holds {type(found).__name__}, not an object): {advice}.")
     return found
+
+
+def jsonable(value: Any) -> Any:
+    """Return nested data as JSON can hold it: named tuples as objects, numbers that are not finite as null."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(v) for v in value]
+    value = value.item() if hasattr(value, "item") else value  # numpy's
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 @contextmanager

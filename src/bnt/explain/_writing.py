@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort, square
+from bnt.cohort._files import jsonable
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._clusters import (
@@ -236,7 +237,7 @@ class Explanation:
 
     def summary(self, facts: Facts) -> None:
         """Write ``explain.json``."""
-        (self.folder / "explain.json").write_text(json.dumps(_plain(facts), indent=2) + "\n")
+        (self.folder / "explain.json").write_text(json.dumps(jsonable(facts), indent=2) + "\n")
 
     def write(
         self, method: str | None = None, target: str | None = None, also: Sequence[TrainedRun] = (), n_sanity: int = 0
@@ -272,17 +273,6 @@ class Explanation:
         cohort, train = self.training
         rows, val = (part_rows(self.trained.folder, cohort, part) for part in ("test", "validation"))
         return sanity_check(self.trained.config, cohort, train, val, rows, n, method, self.seed).to_dict()
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold: numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarray:

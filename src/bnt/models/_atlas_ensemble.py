@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from bnt.cohort._triangle import n_rois_of
 from bnt.errors import BadInput
-from bnt.models.classical._inputs import Inputs
+from bnt.models.classical._inputs import Inputs, array_to_words, words_to_array
 from bnt.models.classical._solvers import FOLDS, Calibration, Decides, check_target, folds
 
 COMBINE = ("stack", "mean")
@@ -156,7 +155,7 @@ class AtlasEnsemble(Decides):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return what was learned as plain arrays; each atlas' under its number."""
-        names = np.frombuffer(json.dumps(list(self.members)).encode(), dtype=np.uint8).copy()
+        names = words_to_array(list(self.members))
         state = {f"{i}.{key}": a for i, m in enumerate(self.members.values()) for key, a in m.state_dict().items()}
         state |= {"atlases": names, "n_rois": np.array([m.n_rois for m in self.members.values()])}
         state |= {"centre": self.centre, "scale": self.scale, "weights": self.weights, "intercept": self.intercept}
@@ -165,7 +164,7 @@ class AtlasEnsemble(Decides):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` gave."""
         arrays = {name: np.asarray(value) for name, value in state.items()}
-        names, sizes = json.loads(arrays["atlases"].tobytes()), arrays["n_rois"].tolist()
+        names, sizes = array_to_words(arrays["atlases"]), arrays["n_rois"].tolist()
         self.members = {name: self._member(int(size)) for name, size in zip(names, sizes)}
         for i, member in enumerate(self.members.values()):
             head = f"{i}."

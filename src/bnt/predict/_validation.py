@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort, load_cohort
+from bnt.cohort._files import jsonable
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.predict import _transport as transport
@@ -71,7 +72,7 @@ class Validation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for ``validation.json``; what is undefined is null."""
-        return _plain(
+        return jsonable(
             {
                 **self.facts,
                 "metrics": {name: found._asdict() for name, found in self.metrics.items()},
@@ -81,18 +82,6 @@ class Validation:
                 "findings": self.findings,
             }
         )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Estimate):
-        return _plain(value._asdict())
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def validate_run(

@@ -17,7 +17,6 @@ nearly the labels.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from bnt.connectivity._combat import Combat
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models.classical._features import CORRELATIONS, FISHER_Z, LARGEST
-from bnt.models.classical._inputs import Confounds
+from bnt.models.classical._inputs import Confounds, array_to_words, words_to_array
 from bnt.training._recipe import Adjustments, names_of
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ class EdgeAdjustment:
             "confounds": self.confounds.facts,
             "sites": [] if self.combat is None else list(self.combat.sites),
         }
-        state = {"facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8).copy()}
+        state = {"facts": words_to_array(facts)}
         if self.slopes is not None:
             state["slopes"] = self.slopes
         if self.combat is not None:
@@ -194,7 +193,7 @@ class EdgeAdjustment:
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take what :meth:`state` gave."""
-        facts = json.loads(np.asarray(state["facts"]).tobytes())
+        facts = array_to_words(state["facts"])
         self.scale = FisherScale(facts["is_correlation"])
         self.kept.facts, self.confounds.facts = facts["kept"], facts["confounds"]
         self.slopes = state.get("slopes")
@@ -312,13 +311,13 @@ class AtlasAdjustment:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned as arrays, each atlas' under its number."""
-        names = np.frombuffer(json.dumps(list(self.each)).encode(), dtype=np.uint8).copy()
+        names = words_to_array(list(self.each))
         parts = (one.state() for one in self.each.values())
         return {"atlases": names} | {f"{i}.{key}": value for i, part in enumerate(parts) for key, value in part.items()}
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take what :meth:`state` gave."""
-        names = json.loads(np.asarray(state["atlases"]).tobytes())
+        names = array_to_words(state["atlases"])
         self.each = {name: EdgeAdjustment(self.settings) for name in names}
         for i, one in enumerate(self.each.values()):
             head = f"{i}."
@@ -363,10 +362,10 @@ class DecisionAdjustment:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned as arrays."""
-        facts = np.frombuffer(json.dumps(self.confounds.facts).encode(), dtype=np.uint8).copy()
+        facts = words_to_array(self.confounds.facts)
         return {"decision_facts": facts, "decision_slopes": self.slopes}
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take what :meth:`state` gave."""
-        self.confounds.facts = json.loads(np.asarray(state["decision_facts"]).tobytes())
+        self.confounds.facts = array_to_words(state["decision_facts"])
         self.slopes = np.asarray(state["decision_slopes"])

@@ -6,7 +6,6 @@ the training subjects. A regression on confounds is least squares on the trainin
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Self, cast
@@ -17,7 +16,7 @@ from bnt.cohort import square
 from bnt.cohort._triangle import endpoints, n_edges
 from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
-from bnt.models.classical._inputs import Confounds, Inputs, Streamed
+from bnt.models.classical._inputs import Confounds, Inputs, Streamed, array_to_words, words_to_array
 from bnt.models.classical._solvers import combine, gram
 from bnt.models.classical._subject_matrices import from_correlations, from_series, key_of, pack, remembered, unpack
 
@@ -377,14 +376,14 @@ class Adjusted(FeatureMap):
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned."""
         assert self.slopes is not None
-        facts = np.frombuffer(json.dumps(self.confounds.facts).encode(), dtype=np.uint8).copy()
+        facts = words_to_array(self.confounds.facts)
         return {**self.inner.state(), "confound_slopes": self.slopes, "confound_facts": facts}
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Take what was learned."""
         self.inner.load(state)
         self.slopes = np.asarray(state["confound_slopes"], dtype=np.float32)
-        self.confounds.facts = json.loads(np.asarray(state["confound_facts"]).tobytes())
+        self.confounds.facts = array_to_words(state["confound_facts"])
 
 
 def adjusted(inner: FeatureMap, confounds: str) -> FeatureMap:

@@ -9,6 +9,7 @@ missing number counts as the training subjects' mean, a word that training has n
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -304,3 +305,13 @@ class Confounds:
             else:
                 columns += [(column.astype(str) == level).to_numpy(dtype=np.float64) for level in fact[1:]]
         return np.stack(columns, axis=1) if columns else np.zeros((0 if people is None else len(people), 0))
+
+
+def words_to_array(words: Any) -> np.ndarray:
+    """Return names and the like as the bytes of JSON, to be kept beside arrays of numbers."""
+    return np.frombuffer(json.dumps(words).encode(), dtype=np.uint8).copy()
+
+
+def array_to_words(array: Any) -> Any:
+    """Undo :func:`words_to_array`."""
+    return json.loads(np.asarray(array).tobytes())

@@ -11,7 +11,6 @@ penalties do not depend on the number of ROIs: ``C=1`` here is not ``C=1`` on ra
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -25,7 +24,7 @@ from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
 from bnt.models.classical import _streaming as streaming
 from bnt.models.classical._features import adjusted, feature_map
-from bnt.models.classical._inputs import Inputs, Streamed
+from bnt.models.classical._inputs import Inputs, Streamed, array_to_words, words_to_array
 from bnt.models.classical._solvers import (
     Calibration,
     Centring,
@@ -100,7 +99,7 @@ class Linear(Decides):
             "weights": self.weights,
             "intercept": self.intercept,
             "offsets": self.offsets,
-            "sites": np.frombuffer(json.dumps(self.sites).encode(), dtype=np.uint8).copy(),
+            "sites": words_to_array(self.sites),
             **self.features.state(),
             **self.calibration_state(),
         }
@@ -109,7 +108,7 @@ class Linear(Decides):
         """Take what :meth:`state_dict` gave."""
         arrays = {name: np.asarray(value) for name, value in state.items()}
         self.weights, self.intercept, self.offsets = arrays["weights"], arrays["intercept"], arrays["offsets"]
-        self.sites = tuple(json.loads(arrays["sites"].tobytes()))
+        self.sites = tuple(array_to_words(arrays["sites"]))
         self.features.load(arrays)
         self.load_calibration(arrays)
 

@@ -8,7 +8,6 @@ chosen on data but the ridge's solution: the kernels have equal weights.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -17,7 +16,7 @@ import numpy as np
 from bnt.errors import BadInput
 from bnt.models.classical import _solvers as solvers
 from bnt.models.classical._features import EdgeFeatures, FeatureMap, Lagged, ShrunkTangent, TangentFeatures, adjusted
-from bnt.models.classical._inputs import Inputs, Streamed
+from bnt.models.classical._inputs import Inputs, Streamed, array_to_words, words_to_array
 from bnt.models.classical._solvers import (
     LEAST_LENGTH,
     Calibration,
@@ -256,7 +255,7 @@ class MultiKernel(Decides):
             raise BadInput("This model is not fitted yet: there is nothing to keep.")
         state = {
             "intercept": self.intercept,
-            "sites": np.frombuffer(json.dumps(self.sites).encode(), dtype=np.uint8).copy(),
+            "sites": words_to_array(self.sites),
         }
         for name, view in self.views.items():
             state |= {f"{name}.weights": self.weights[name], f"{name}.means": self.means[name]}
@@ -267,7 +266,7 @@ class MultiKernel(Decides):
         """Take what :meth:`state_dict` gave."""
         arrays = {name: np.asarray(value) for name, value in state.items()}
         self.intercept = arrays["intercept"]
-        self.sites = tuple(json.loads(arrays["sites"].tobytes()))
+        self.sites = tuple(array_to_words(arrays["sites"]))
         self.views = self._views_for("lagged.weights" in arrays)
         self.weights = {name: arrays[f"{name}.weights"] for name in self.views}
         self.means = {name: arrays[f"{name}.means"] for name in self.views}
