@@ -51,9 +51,9 @@ class Models:
                     size: count_parameters(entry.name, self.rois)
                     if self.parameters and entry.trains_in_epochs
                     else None,
-                    "reads": "series" if entry.needs_series else "",
-                    "of": entry.paper,
-                    "what it is": entry.summary,
+                    "needs": "time series" if entry.needs_series else "",
+                    "paper": entry.paper,
+                    "description": entry.summary,
                 }
                 for entry in map(find_entry, expand_models([self.filter or "all"]))
             ]
@@ -66,16 +66,16 @@ class Models:
 
 
 def write_template(path: Path) -> None:
-    """Write a model that runs as it is, and say how to run it."""
+    """Write a template of a model that runs as it is, and print how to run it."""
     from importlib.resources import files
 
     from bnt.cohort._files import write_atomic
     from bnt.errors import BadInput
 
     if path.suffix != ".py" or not path.stem.isidentifier():
-        raise BadInput(f"{path} is no name of a Python file: give one such as my_model.py.", "new")
+        raise BadInput(f"{path} is not the name of a Python file: give a name such as my_model.py.", "new")
     if path.exists():
-        raise BadInput(f"{path} exists and is kept as it is: give another name.", "new")
+        raise BadInput(f"{path} exists already: give another name.", "new")
     if not path.parent.is_dir():
         raise BadInput(f"There is no folder {path.parent}: make it first.", "new")
     template = files("bnt.models").joinpath("_template.py").read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def describe_model(name: str, n_rois: int) -> None:
     from bnt.models import count_parameters, find_entry, model_options
 
     entry = find_entry(name)
-    print(f"{entry.name}: {entry.summary} ({entry.paper or 'ours'})\n")
+    print(f"{entry.name}: {entry.summary} ({entry.paper or 'this package'})\n")
     print(plain(inspect.cleandoc(entry.constructor().__doc__ or "")))
     print(
         "\nOptions and defaults (set them in bnt train with --option NAME=VALUE, in bnt compare and bnt tune as "
@@ -131,7 +131,7 @@ def describe_model(name: str, n_rois: int) -> None:
         print(f"  {option} = {default!r}")
     for fields, where in ((entry.training, "every recipe"), (entry.budget, "the recipes default and best")):
         if fields:
-            print(f"\nIts own fields of {where} (set others with --change NAME=VALUE):")
+            print(f"\nRecipe fields that it changes in {where} (set others with --change NAME=VALUE):")
             print("  " + ", ".join(f"{field} = {value!r}" for field, value in fields.items()))
     if entry.trains_in_epochs:
         print(f"\n{count_parameters(name, n_rois):,} parameters at V = {n_rois}.")

@@ -1,6 +1,6 @@
-"""The table of models: adding one is a file of its own and one row here.
+"""The catalogue of models: a new model is one file and one row here.
 
-No model is imported before it is made, so that the command line can list models at once.
+Models are imported only when they are created, so that the command line can list them quickly.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ class Entry:
     Attributes
     ----------
     name : str
-        What users type.
+        The name that users type.
     home : str
         ``module:object`` of the constructor.
     summary : str
         One line for tables.
     paper : str
-        Whose model it is.
+        First author and year of the paper; empty for models of this package.
     family : {"network", "classical", "hybrid"}
         For display: a torch network; a linear model with ``fit`` and ``predict_proba``; or one that trains small
-        networks beside a linear model.
+        networks in addition to a linear model.
     needs_series : bool
-        Whether the model reads time series beside the connectome.
+        Whether the model reads time series in addition to the connectome.
     every_atlas : bool
         Whether the model reads all atlases of a cohort.
     presets : mapping
-        Options that this name sets; the user's options override them.
+        Options that this name implies; the user's options override them.
     training : mapping
-        Fields that this model changes in every recipe, such as the learning rate of its own publication.
+        Recipe fields that this model changes in every recipe, such as the learning rate of its publication.
     budget : mapping
-        Fields that it changes in our own recipes, ``default`` and ``best``: number of epochs, size of batches.
+        Recipe fields that it changes only in ``default`` and ``best``: number of epochs, batch size.
     revision : int
         Raised when the same options give different numbers: older runs are then neither resumed nor used to predict.
     source_sha256 : str, optional
@@ -140,34 +140,49 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "bnt",
         "bnt.models._bnt:BNT",
-        "Transformer and OCRead, as the paper's equations read",
+        "Transformer with OCRead readout, following the paper's equations",
         "Kan 2022",
         budget=BNT_BUDGET,
     ),
     Entry(
         "bnt-released",
         "bnt.models._bnt:BNT",
-        "Transformer and OCRead, as the authors' code behaves",
+        "Transformer with OCRead readout, following the released code",
         "Kan 2022",
         presets={"n_clusters": 100, "assignment": "squared", "hidden_mlp": True, "normalise_first": False},
     ),
-    Entry("vanilla", "bnt.models._bnt:VanillaTF", "Transformer with a plain readout (CONCAT)", "Kan 2022"),
-    Entry("san", "bnt.models._san:SAN", "Spectral positions, attention with edges", "Kreuzer 2021", revision=2),
+    Entry("vanilla", "bnt.models._bnt:VanillaTF", "Transformer with a simple readout (CONCAT)", "Kan 2022"),
+    Entry(
+        "san",
+        "bnt.models._san:SAN",
+        "Spectral attention network with Laplacian positions and edge-aware attention",
+        "Kreuzer 2021",
+        revision=2,
+    ),
     Entry(
         "graphormer",
         "bnt.models._graphormer:Graphormer",
-        "Binned connectivity, attention with biases",
+        "Transformer with attention biases from binned connectivity",
         "Ying 2021",
         revision=2,
     ),
     Entry(
-        "braingb", "bnt.models._braingb:BrainGB", "Graph attention with concatenated messages", "Cui 2022", revision=2
+        "braingb",
+        "bnt.models._braingb:BrainGB",
+        "Graph attention network with concatenated messages",
+        "Cui 2022",
+        revision=2,
     ),
-    Entry("brainnetcnn", "bnt.models._brainnetcnn:BrainNetCNN", "Edge, node and graph filters", "Kawahara 2017"),
+    Entry(
+        "brainnetcnn",
+        "bnt.models._brainnetcnn:BrainNetCNN",
+        "Convolutions over edges, nodes and the graph",
+        "Kawahara 2017",
+    ),
     Entry(
         "brainnetcnn-released",
         "bnt.models._brainnetcnn:BrainNetCNN",
-        "The same with rectified logits; noise=true keeps dropout on at evaluation",
+        "brainnetcnn with rectified logits; noise=true keeps dropout on at evaluation",
         "Kawahara 2017",
         presets={"released": True},
         revision=2,
@@ -175,7 +190,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "braingnn",
         "bnt.models._braingnn:BrainGNN",
-        "Weights of its own for each ROI, and ROI selection",
+        "Graph convolutions with ROI-specific weights, and ROI selection",
         "Li 2021",
         training=BRAINGNN_TRAINING,
         revision=2,
@@ -183,7 +198,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "braingnn-released",
         "bnt.models._braingnn:BrainGNN",
-        "The same on partial correlations, its scores through three sigmoids",
+        "braingnn on partial correlations, with scores through three sigmoids",
         "Li 2021",
         needs_series=True,
         presets={"released": True, "edges": "partial", "features": "fisher-z"},
@@ -194,7 +209,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "fbnetgen",
         "bnt.models._fbnetgen:FBNetGen",
-        "A graph generated from series",
+        "Graph network on a graph learned from time series",
         "Kan 2022b",
         needs_series=True,
         training=FBNETGEN_TRAINING,
@@ -203,7 +218,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "fbnetgen-released",
         "bnt.models._fbnetgen:FBNetGen",
-        "The same with row sums in place of messages",
+        "fbnetgen with row sums instead of messages",
         "Kan 2022b",
         needs_series=True,
         presets={"released": True},
@@ -212,7 +227,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "brainnetgnn",
         "bnt.models._brainnetgnn:BrainNetGNN",
-        "Attention between series as a directed graph",
+        "Gated graph network on a directed graph from attention between time series",
         "Mahmood 2021",
         needs_series=True,
         training=BRAINNETGNN_TRAINING,
@@ -220,17 +235,23 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "brainnetgnn-released",
         "bnt.models._brainnetgnn:BrainNetGNN",
-        "The same with an encoder classifier that is never trained",
+        "brainnetgnn with an encoder classifier that is never trained",
         "Mahmood 2021",
         needs_series=True,
         presets={"released": True},
         training=BRAINNETGNN_TRAINING,
     ),
-    Entry("dgm", "bnt.models._dgm:DGM", "Sampled neighbours, learned by reward", "Kazi 2023", training=DGM_TRAINING),
+    Entry(
+        "dgm",
+        "bnt.models._dgm:DGM",
+        "Graph network on sampled neighbours, learned by reward",
+        "Kazi 2023",
+        training=DGM_TRAINING,
+    ),
     Entry(
         "dgm-released",
         "bnt.models._dgm:DGM",
-        "The same with the published dense code's noise",
+        "dgm with the noise of the published dense code",
         "Kazi 2023",
         presets={"released": True},
         training=DGM_TRAINING,
@@ -245,15 +266,21 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "alter",
         "bnt.models._alter:ALTER",
-        "Released Transformer with random-walk features",
+        "bnt-released with random-walk features",
         "Yu 2024",
         training=RELEASED_TRAINING,
     ),
-    Entry("bqn", "bnt.models._bqn:BQN", "Products of entries in place of messages", "Yang 2025", training=BQN_TRAINING),
+    Entry(
+        "bqn",
+        "bnt.models._bqn:BQN",
+        "Quadratic network with element-wise products instead of messages",
+        "Yang 2025",
+        training=BQN_TRAINING,
+    ),
     Entry(
         "dual-path",
         "bnt.models._dual_path:DualPath",
-        "A linear model of edges plus graph attention on series",
+        "Linear model on edges plus graph attention on time series",
         "Han 2025",
         needs_series=True,
         training=RELEASED_TRAINING,
@@ -270,7 +297,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "bolt",
         "bnt.models._bolt:BolT",
-        "Attention in windows of a scan, fused after each block",
+        "Transformer on overlapping windows of a scan, fused after each block",
         "Bedel 2023",
         needs_series=True,
         training=BOLT_TRAINING,
@@ -279,7 +306,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "bolt-released",
         "bnt.models._bolt:BolT",
-        "The same, attending to the padding after a scan",
+        "bolt, also attending to the padding after a scan",
         "Bedel 2023",
         needs_series=True,
         presets={"released": True},
@@ -289,7 +316,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "brainnetmlp",
         "bnt.models._brainnetmlp:BrainNetMLP",
-        "A linear layer on edges beside one on spectra",
+        "Linear layer on edges plus a linear layer on spectra",
         "Hou 2025",
         needs_series=True,
         training=BRAINNETMLP_TRAINING,
@@ -298,14 +325,20 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "neurograph",
         "bnt.models._neurograph:NeuroGraph",
-        "Residual graph convolutions, and all edges in an MLP",
+        "Residual graph convolutions plus an MLP on all edges",
         "Said 2023",
         training=NEUROGRAPH_TRAINING,
         budget={**BEST_EPOCH, "epochs": 100},
     ),
     Entry("svm", "bnt.models.classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
     Entry("logistic", "bnt.models.classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),
-    Entry("ridge", "bnt.models.classical:Ridge", "Kernel ridge on Fisher z edges", "Hoerl 1970", family="classical"),
+    Entry(
+        "ridge",
+        "bnt.models.classical:Ridge",
+        "Kernel ridge regression on Fisher z edges",
+        "Hoerl 1970",
+        family="classical",
+    ),
     Entry(
         "tangent-logistic",
         "bnt.models.classical:Logistic",
@@ -317,21 +350,21 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "linear-ensemble",
         "bnt.models.classical:LinearEnsemble",
-        "Tangent SVM, site-centred tangent and edge ridges, averaged",
+        "Average of a tangent-space SVM and site-centred ridges on tangent space and edges",
         "",
         family="classical",
     ),
     Entry(
         "multi-kernel",
         "bnt.models.classical:MultiKernel",
-        "Ridge on kernels of five views of connectivity (two without series), raw and site-centred",
+        "Kernel ridge on five views of connectivity (two without time series), raw and site-centred",
         "",
         family="classical",
     ),
     Entry(
         "atlas-ensemble",
         "bnt.models._atlas_ensemble:AtlasEnsemble",
-        "A linear model on each atlas of the cohort, stacked",
+        "One linear model per atlas of the cohort, stacked",
         "",
         family="classical",
         every_atlas=True,
@@ -339,7 +372,7 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "best",
         "bnt.models.classical:Best",
-        "What to take first: linear models on several views, averaged with weights of held-out folds",
+        "First choice: average of linear models on several views, weighted on held-out folds",
         "",
         family="classical",
         revision=2,
@@ -347,21 +380,21 @@ CATALOG: tuple[Entry, ...] = (
     Entry(
         "cpm",
         "bnt.models.classical:CPM",
-        "Sums of the edges that correlate with the target, and a linear model on them",
+        "Connectome-based predictive modelling, a linear model on sums of correlated edges",
         "Shen 2017",
         family="classical",
     ),
     Entry(
         "krr",
         "bnt.models.classical:KRR",
-        "Kernel ridge on the correlation of two people's edges",
+        "Kernel ridge regression on the correlation between connectomes",
         "He 2020",
         family="classical",
     ),
     Entry(
         "kernel-transformer",
         "bnt.models._kernel_transformer:KernelTransformer",
-        "multi-kernel, and a small Transformer on each of its views",
+        "multi-kernel plus a small Transformer on each of its views",
         "",
         family="hybrid",
         revision=2,

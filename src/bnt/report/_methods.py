@@ -166,11 +166,12 @@ def evaluation(study: dict[str, Any], runs: pd.DataFrame) -> str:
 
 
 def described(entry: Entry) -> str:
-    """Return the catalogue's line on a model for the middle of a sentence; it may speak of the row above it."""
+    """Return the summary of a model for the middle of a sentence; that of a variant begins with its base model."""
     text = entry.summary.rpartition(": ")[2].replace("the paper's", "its paper's")
-    if text.startswith("The same"):
-        base = next(row for row in CATALOG if row.name == entry.name.removesuffix("-released"))
-        text = f"{base.summary}, {text.removeprefix('The same').lstrip(', ')}"
+    base = entry.name.removesuffix("-released")
+    if base != entry.name and text.startswith(base):
+        whole = next(row.summary for row in CATALOG if row.name == base)
+        text = f"{whole}, {text.removeprefix(base).lstrip(', ')}"
     return text[:1].lower() + text[1:]
 
 
