@@ -1,4 +1,4 @@
-"""``python -m bnt`` is ``bnt``: until a command runs there is nothing to clean up, and a signal ends it at once."""
+"""Entry point of ``python -m bnt``. Before a command runs there is nothing to clean up, so a signal ends it at once."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What people read: lines and progress on standard error; metrics, times and p-values, one way for terminal and pages.
+"""Text for people: progress on standard error; format of metrics, times and p-values, for terminal and reports.
 
 Files keep shares of 1. The Brier score is a squared error, and stays as it is.
 """

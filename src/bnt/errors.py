@@ -1,4 +1,4 @@
-"""The one exception for input that a person can fix, and how other errors are told."""
+"""``BadInput``, the exception for input that a user can fix, and one-sentence messages for other errors."""
 
 from errno import ENOMEM
 from traceback import extract_tb

@@ -1,4 +1,4 @@
-"""Measurements of speed and memory on this machine: each is a function of its name; what they share is here."""
+"""Benchmarks of speed and memory: the list of benchmarks by name, and their shared functions."""
 
 from __future__ import annotations
 

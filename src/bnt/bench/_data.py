@@ -1,4 +1,4 @@
-"""A cohort of ABCD's size: written, opened and read in random batches, each phase in a fresh process.
+"""Benchmark of a cohort of ABCD's size: write, open and read random batches, each in a fresh process.
 
 The connectomes are random correlations of low rank: quick to make, and of the right size and range.
 """

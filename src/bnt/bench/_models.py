@@ -1,4 +1,4 @@
-"""A training step of every network against ``bnt``: time, memory and parameters, at 200 and 360 ROIs, batch 16 and 64.
+"""Benchmark of a training step of every network, relative to ``bnt``: time, memory and parameters.
 
 Each model lives in a process of its own, so that its peak memory is its own. Its steps (forward, backward,
 Adam) take turns with steps of ``bnt`` in another process, and medians are compared: what else runs on the

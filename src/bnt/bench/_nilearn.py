@@ -1,4 +1,4 @@
-"""Against nilearn: its ConnectivityMeasure, and a whole study as a user of nilearn and scikit-learn writes it.
+"""Benchmarks against nilearn: its ConnectivityMeasure, and a whole study written with nilearn and scikit-learn.
 
 Connectivity: the same series, threads and run. Study: tangent space and logistic regression on several splits. Both
 sides run in processes of their own, on one cohort and the same splits; CPU seconds count everything, from the start of

@@ -1,4 +1,4 @@
-"""Training speed: a step and an epoch of ``bnt-released`` against the released code's model, and memory at ABCD's size.
+"""Benchmark of training: a step and an epoch of ``bnt-released`` against the released model; memory at ABCD's size.
 
 The released code's model is re-created from torch's own layers: a yardstick for speed and an oracle for tests. It is
 written by us from the description of its mathematics; nothing is copied. It computes what ``bnt-released`` computes,

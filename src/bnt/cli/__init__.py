@@ -1,1 +1,1 @@
-"""The command line: `_main` has the table of commands, and one dataclass per command does the work."""
+"""The command line: `_main` has the table of commands, and each command is one dataclass."""

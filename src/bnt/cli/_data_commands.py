@@ -1,4 +1,4 @@
-"""The commands that make, show and select cohorts; each class is the options of one command."""
+"""The commands that make, show and select cohorts. Each class is one command; its fields are the options."""
 
 from __future__ import annotations
 

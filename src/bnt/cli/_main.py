@@ -1,4 +1,4 @@
-"""The ``bnt`` command: imports the module of one command only, and turns errors into sentences."""
+"""The ``bnt`` command: imports only the module of the command in use, and turns errors into one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about models and the paper: models, bench, reproduce and theory; each class is the options of one."""
+"""The commands models, bench, reproduce and theory. Each class is one command; its fields are the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of options that several commands share, and what commands show: tables and progress."""
+"""Groups of options that several commands share, and printing of tables and progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the words of a command to its options: parsing, errors in one sentence, and the command as it was typed."""
+"""Parsing of command-line options: errors in one sentence, and the command as it was typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that use what was trained, predict, validate, explain, report; each class is the options of one."""
+"""The commands predict, validate, explain and report. Each class is one command; its fields are the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that carry bnt elsewhere, export and the BIDS App; each class is the options of one command."""
+"""The commands export and bids-app. Each class is one command; its fields are the options."""
 
 from __future__ import annotations
 

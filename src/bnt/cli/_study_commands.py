@@ -1,4 +1,4 @@
-"""The commands that carry out studies, many runs each: compare and tune; each class is the options of one command."""
+"""The commands compare and tune, which run studies. Each class is one command; its fields are the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that split a cohort and train: split, audit, train, learning-curve; each class is the options of one."""
+"""The commands split, audit, train and learning-curve. Each class is one command; its fields are the options."""
 
 from __future__ import annotations
 

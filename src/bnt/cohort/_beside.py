@@ -1,4 +1,4 @@
-"""What lies in a cohort's folder beside its own arrays: other atlases, and matrices computed once from the series.
+"""Additional files in a cohort's folder: other atlases, and cached matrices computed from the time series.
 
 ::
 

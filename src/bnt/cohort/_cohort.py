@@ -1,4 +1,4 @@
-"""The Cohort: what every model, split and report starts from."""
+"""The Cohort: the data that every model, split and report reads."""
 
 from __future__ import annotations
 

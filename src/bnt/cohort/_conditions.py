@@ -1,4 +1,4 @@
-"""Conditions on the columns of a participants table, as ``bnt select --where`` takes them; no code is evaluated.
+"""Conditions on participants' columns, as in ``bnt select --where``; parsed without evaluating code.
 
 ``mean_fd < 0.2 and (site != 'NYU' or not sex = F)``. A comparison is a column, one of ``= == != < <= > >=`` or ``in``,
 and a number or word (in quotes where it has spaces); ``in`` takes a list, ``site in (NYU, 'UM 1')``. Columns with

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, their digests, and how damaged ones are told."""
+"""Atomic writing of files and folders, their digests, and messages about damaged files."""
 
 from __future__ import annotations
 

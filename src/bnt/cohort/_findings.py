@@ -1,4 +1,4 @@
-"""The text of ``bnt info``: what is in order in a cohort, what to look at before training, and tables of counts."""
+"""The text of ``bnt info``: findings about a cohort, warnings to check before training, and tables of counts."""
 
 from __future__ import annotations
 

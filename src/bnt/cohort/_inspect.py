@@ -1,4 +1,4 @@
-"""What a careful researcher wants to know about a cohort before training: one pass, in blocks.
+"""Statistics of a cohort for ``bnt info``, computed in one pass over blocks of subjects.
 
 Nothing is printed here: :func:`inspect_cohort` returns an :class:`Inspection`, which ``bnt info`` shows.
 """

@@ -1,4 +1,4 @@
-"""The scans of a cohort: their series, a digest of each, and which of them are the same scan or of one family.
+"""The scans of a cohort: time series, digests, and which scans are duplicates or belong to one family.
 
 The store keeps all of this in ``scans.tsv``, apart from the table that users edit, so that the leak guard cannot be
 switched off by editing it. What the store does not know is computed from the arrays when it is first asked for.

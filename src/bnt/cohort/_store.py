@@ -1,4 +1,4 @@
-"""A cohort on disk: its tables and arrays, written once, whole or not at all."""
+"""Cohorts on disk: atomic writing and checked reading of tables and arrays."""
 
 from __future__ import annotations
 

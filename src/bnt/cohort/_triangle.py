@@ -1,4 +1,4 @@
-"""Pairs of ROIs: symmetric matrices as vectors of their V(V-1)/2 off-diagonal entries, and the networks of an atlas.
+"""Pairs of ROIs: conversion of symmetric matrices to vectors of V(V-1)/2 edges, and the networks of an atlas.
 
 One order is used everywhere: the upper triangle column by column, (0,1), (0,2), (1,2), (0,3), ...
 That is the lower triangle row by row, the order of nilearn's

@@ -1,4 +1,4 @@
-"""ComBat: sites brought to one mean and one spread, edge by edge, by empirical Bayes; covariates keep their effect.
+"""ComBat: harmonises the mean and variance of every edge between sites by empirical Bayes, and preserves covariates.
 
 Johnson, Li and Rabinovic (2007), "Adjusting batch effects in microarray expression data using empirical Bayes methods";
 of connectomes, Yu et al. (2018). An edge z of subject j of site i is modelled as

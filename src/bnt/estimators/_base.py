@@ -1,4 +1,4 @@
-"""What the classifier and the regressor have in common: parameters, one ``fit``, prediction, ``save`` and ``load``."""
+"""Base class of the classifier and the regressor: parameters, ``fit``, prediction, ``save`` and ``load``."""
 
 from __future__ import annotations
 

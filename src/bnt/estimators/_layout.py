@@ -1,4 +1,4 @@
-"""From what scikit-learn users pass (matrices, vectors, cohorts) to a cohort, with a check of the order of edges."""
+"""Converts the input of estimators (matrices, vectors, cohorts) to a cohort, and checks the order of edges."""
 
 from __future__ import annotations
 

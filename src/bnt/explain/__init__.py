@@ -1,4 +1,4 @@
-"""What a trained model uses: attention, clusters and edges."""
+"""Explanations of a trained model: attention, clusters and edges."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Clusters of a pooling readout: soft assignments by class, how much they differ, and how they fit an atlas.
+"""Clusters of a pooling readout: soft assignments by class, their difference, and their agreement with an atlas.
 
 Every member draws its own centres, so that cluster 1 of one has nothing to do with cluster 1 of another: members are
 never averaged here, and are compared by which ROIs lie together.

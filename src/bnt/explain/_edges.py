@@ -1,4 +1,4 @@
-"""Which connections drove the predictions: attributions of networks, patterns of linear models.
+"""Importance of connections: attributions for neural networks, patterns for linear models.
 
 Attributions explain the margin of one class: its logit less the mean of the others' (the output itself for a score).
 They are taken with respect to edges, each of which stands twice in the matrix, and are relative to a baseline: the mean

@@ -1,4 +1,4 @@
-"""Finished runs, opened to look inside: the networks' outputs batch by batch, and their attention over subjects."""
+"""Outputs of a finished run's networks batch by batch, and their attention averaged over subjects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge maps as brain images: ROI maps and seed maps as NIfTI, matrices and ROI maps as CIFTI, for any viewer.
+"""Edge maps as brain images: ROI maps and seed maps as NIfTI, matrices and ROI maps as CIFTI.
 
 An ROI's strength is the sum of the sizes of its edges' scores; its balance is their sum, positive where stronger
 connections of the ROI speak for the target.

@@ -1,4 +1,4 @@
-"""Edges of linear models: patterns, standardised coefficients and a subject's contributions; baselines for all models.
+"""Edge importance of linear models: patterns, standardised coefficients and contributions; baselines for all models.
 
 A weight of a linear model may be large to cancel noise of another edge. Haufe et al. (2014) turn weights w into
 patterns, cov(x) w / var(s) with s the decision: how each edge varies with what the model found. Ours is per SD of the

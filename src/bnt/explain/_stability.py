@@ -1,4 +1,4 @@
-"""Can an edge map be trusted? Planted edges of simulated cohorts, stability over runs, models of shuffled labels."""
+"""Checks of an edge map: simulated effects that it finds, stability over runs, and models of shuffled labels."""
 
 from __future__ import annotations
 

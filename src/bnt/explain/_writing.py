@@ -1,4 +1,4 @@
-"""The folder that ``bnt explain`` writes: tables, figures and ``explain.json``, which sums up what was found."""
+"""The output of ``bnt explain``: tables, figures and ``explain.json`` with the main numbers."""
 
 from __future__ import annotations
 

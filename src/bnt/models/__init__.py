@@ -1,4 +1,4 @@
-"""Every model by name. One file per paper; the catalogue names them without importing torch."""
+"""All models by name. There is one file per paper, and the catalogue lists them without importing torch."""
 
 import lazy_loader
 

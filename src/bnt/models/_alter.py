@@ -1,4 +1,4 @@
-"""ALTER: the released Brain Network Transformer with return probabilities of random walks beside the profiles."""
+"""ALTER: the released Brain Network Transformer with return probabilities of random walks as additional features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model per atlas, and their decisions put together: by a mean, or by weights learned inside the training part."""
+"""Ensemble of one model per atlas, combined by a mean or by weights learned inside the training set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brain Quadratic Network: products of a connectome with itself, entry by entry, in place of message passing."""
+"""Brain Quadratic Network: element-wise products of a connectome with itself, instead of message passing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BrainGNN: graph convolution with weights of its own for each ROI, and pooling that selects ROIs."""
+"""BrainGNN: graph convolution with ROI-specific weights, and pooling that selects ROIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BrainNetMLP: a linear layer on the edges beside one on the spectra of the series."""
+"""BrainNetMLP: a linear layer on the edges plus a linear layer on the spectra of the time series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dual path: a linear model of the edges and a graph attention network on the series, added up."""
+"""Dual path: sum of a linear model on the edges and a graph attention network on the time series."""
 
 from __future__ import annotations
 

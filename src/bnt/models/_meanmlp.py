@@ -1,4 +1,4 @@
-"""meanMLP: the same small network on every volume of a scan, its answers averaged over time."""
+"""meanMLP: one small network applied to every volume of a scan, with outputs averaged over time."""
 
 from __future__ import annotations
 

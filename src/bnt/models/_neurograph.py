@@ -1,4 +1,4 @@
-"""NeuroGraph's GNN*: graph convolutions on the strongest correlations, their means beside all edges in an MLP."""
+"""NeuroGraph's GNN*: graph convolutions on the strongest correlations; an MLP reads their means and all edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that are not of bnt: ``my_models.py:GCN`` wherever a model's name is asked for, or a name of another package.
+"""Models from outside bnt: a user's file (``my_models.py:GCN``) or a model of another installed package.
 
 What takes ``n_rois`` and ``n_classes`` makes a network; anything else makes a scikit-learn estimator. The file is
 run as Python code, once per process; a run records its sha256. Whoever names a file has it run; a folder that names

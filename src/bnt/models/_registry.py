@@ -1,4 +1,4 @@
-"""From names to models: one name, a group, a pattern, a file of a user's own, or a name of another package.
+"""Lookup of models: by name, group or pattern, from a user's file or from another package.
 
 No model is imported before it is made, so that the command line can list models at once.
 """

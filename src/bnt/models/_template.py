@@ -1,4 +1,4 @@
-"""A model of your own for bnt: change MyModel, and see it beside the others.
+"""Template of your own model for bnt: change MyModel and compare it with other models.
 
     bnt compare cohort --models my_model.py:MyModel svm --out study
     bnt compare cohort --models my_model.py:MyModel:hidden=64 --out wider

@@ -1,4 +1,4 @@
-"""Building blocks of networks: their interface, readouts and fast kernels. Nothing here knows a cohort or a model."""
+"""Building blocks of networks: interface, readouts and fast kernels. They do not depend on cohorts or models."""
 
 import lazy_loader
 

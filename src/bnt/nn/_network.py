@@ -1,4 +1,4 @@
-"""What all networks share: their interface, checks of inputs and options, and the training step."""
+"""Base class of all networks: interface, checks of inputs and options, and the training step."""
 
 from __future__ import annotations
 

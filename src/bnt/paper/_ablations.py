@@ -1,4 +1,4 @@
-"""What a part of the transformer is worth: the readouts of Table 2, and the node features of appendix B.
+"""Ablations of the transformer: the readouts of Table 2, and the node features of appendix B.
 
 Table 2: seven readouts on three backbones, and the two controls that the paper lacks.
 The released OCRead holds a hidden MLP over the whole flattened graph, so OCRead against CONCAT also compares millions

@@ -1,4 +1,4 @@
-"""What models cost: parameters (appendix E), running time (appendix D) and growth with V (section 4.2).
+"""Cost of models: parameters (appendix E), running time (appendix D) and growth with V (section 4.2).
 
 ``python -m bnt.paper._cost MODEL THREADS V ...`` measures the steps of one model in a process of its own, so that the
 memory of models does not add up; V has to rise, because the peak of a process never falls.

@@ -1,4 +1,4 @@
-"""What the parts of the paper share: the files they write, the Markdown around their tables, and their figures."""
+"""Shared output functions of the reproduction: files, Markdown around tables, and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 1: ten methods and four metrics, with the linear models that the paper lacks, and ours.
+"""Table 1: the paper's ten methods with four metrics, and additional linear models.
 
 A method whose published code departs from its publication has two rows: as published, where the printed number belongs,
 and as we corrected it.

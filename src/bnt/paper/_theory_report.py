@@ -1,4 +1,4 @@
-"""``theory.csv``, ``theory.md`` and the figure: the paper's two theorems, checked, in plain words."""
+"""The report of ``bnt theory`` about the paper's two theorems: ``theory.csv``, ``theory.md`` and the figure."""
 
 from __future__ import annotations
 

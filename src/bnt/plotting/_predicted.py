@@ -1,4 +1,4 @@
-"""Charts of predictions of people: ROC, calibration, decision curves, confusion, and scores against the truth."""
+"""Charts of predictions: ROC, calibration, decision curves, confusion matrix, and predicted against true scores."""
 
 from __future__ import annotations
 

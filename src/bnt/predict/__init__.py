@@ -1,4 +1,4 @@
-"""Predictions of new subjects: probabilities, intervals, and how usual a scan is."""
+"""Predictions for new subjects: probabilities, intervals, and comparison with the training data."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""How sure a prediction is: calibrated intervals, and whether a scan looks unlike the training data.
+"""Uncertainty of a prediction: calibrated intervals, and detection of scans unlike the training data.
 
 For two classes, Venn-Abers predictors (Vovk and Petej 2014): isotonic regression of the calibration subjects' labels on
 their probabilities, once with the new subject counted as negative and once as positive. The two values are an interval

@@ -1,4 +1,4 @@
-"""One subject, or a few: the prediction, how sure it is, why; and a new site centred on the training data if asked.
+"""Predictions for new subjects with intervals and contributions; optional centring of new sites.
 
 A scanner shifts every edge of its site by about the same amount. ``--adapt`` moves the mean edges of each site that
 training has not seen onto the mean of the training subjects, on the scale of Fisher z, where the site has 20 scans or

@@ -1,4 +1,4 @@
-"""Statistics of predictions of people from elsewhere: discrimination, calibration, errors, and what a sample can show.
+"""Statistics of an external validation: discrimination, calibration, errors, and power of the sample.
 
 Every estimate has a 95 % interval: DeLong's of an AUROC (logit scale), the likelihood ratio's of a calibration slope,
 the sandwich estimator's of a calibration intercept, Wilson's of a proportion, Student's of a mean, Fisher's of a

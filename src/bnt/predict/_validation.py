@@ -1,4 +1,4 @@
-"""A run on people from elsewhere: does it separate them, are its probabilities right, for whom, and how sure is that?
+"""External validation of a run: discrimination, calibration and subgroups, with intervals.
 
 Nothing is fitted to the new labels: model, adjustments and threshold are those of the run.
 :mod:`bnt.predict._transport` has the statistics.

@@ -1,4 +1,4 @@
-"""Pages from finished runs and studies."""
+"""HTML reports about runs and studies."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""From the folder of a run or a study to its page, once or while the study runs."""
+"""Writes the report of a run or a study, once or repeatedly while the study runs."""
 
 from __future__ import annotations
 

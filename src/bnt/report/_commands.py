@@ -1,4 +1,4 @@
-"""How to repeat a run or a study: the commands, and the table of splits they need."""
+"""The commands that repeat a run or a study, and the table of splits that they need."""
 
 from __future__ import annotations
 

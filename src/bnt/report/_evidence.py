@@ -1,4 +1,4 @@
-"""What pages show and what they warn of: tables of runs and studies, the leak guard once more, caveats."""
+"""Contents of reports: tables of runs and studies, the repeated leak check, and caveats."""
 
 from __future__ import annotations
 

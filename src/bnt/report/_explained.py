@@ -1,4 +1,4 @@
-"""What ``bnt explain`` left in a run's folder: pictures with captions, warnings, and edges for the brain views.
+"""The output of ``bnt explain`` in a report: pictures with captions, warnings, and edges for the brain views.
 
 Read from files only: ``explain.json`` says what there is, the pictures and tables lie beside it.
 """

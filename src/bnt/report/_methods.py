@@ -1,4 +1,4 @@
-"""The words of a paper about a study: the methods paragraph, from what was run, and the TRIPOD+AI checklist.
+"""Text for a paper about a study: the methods paragraph and the TRIPOD+AI checklist.
 
 In the neutral text `` `name` `` is code and ``{{Kan 2022; Holm 1979}}`` cites entries of the bibliography.
 """

@@ -1,4 +1,4 @@
-"""What a paper about a study needs, in one folder: methods, tables, figures, a checklist and the models' cards."""
+"""The folder of ``bnt report --paper``: methods, tables, figures, a checklist and model cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates to one self-contained HTML page: text, tables, figures as SVG and their data as downloads inside the page.
+"""Renders templates to one self-contained HTML page with SVG figures and their data as downloads.
 
 The page has no script of its own and loads nothing: it opens from disk, prints, and works without a network. Every
 value is escaped by Jinja2; what is already HTML (figures) is marked as such here and nowhere else.

@@ -1,4 +1,4 @@
-"""What the page of one run shows; ``templates/run.html`` has its words."""
+"""Contents of the report of one run; ``templates/run.html`` has the text."""
 
 from __future__ import annotations
 

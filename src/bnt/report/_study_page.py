@@ -1,4 +1,4 @@
-"""What the page of a study shows, finished or still running; ``templates/study.html`` has its words."""
+"""Contents of the report of a study, finished or running; ``templates/study.html`` has the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What predictions show about people: the test subjects of a run or a study, and people from elsewhere (a validation).
+"""Tables and figures about predictions, for the test subjects of a run or study and for external validations.
 
 Curves of two classes, confusion of several, scores against the truth. ``templates/tested.html`` and
 ``templates/validation.html`` have the words.

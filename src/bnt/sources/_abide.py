@@ -1,4 +1,4 @@
-"""ABIDE I: the files of the Preprocessed Connectomes Project, found or downloaded, and handed to the ingest pipeline.
+"""ABIDE I: finds or downloads the files of the Preprocessed Connectomes Project, and imports them.
 
 ``cc200.tsv`` describes the 200 ROIs of the Craddock-200 parcellation as the ABIDE Preprocessed
 Connectomes Project used it, in the order of the columns of its ``*_rois_cc200.1D`` files:

@@ -1,4 +1,4 @@
-"""Atlases: a label image, maps or a CIFTI label file; its ROIs, and the signals that it reads of an image.
+"""Atlases (label image, maps or CIFTI label file): their ROIs, and extraction of signals from an image.
 
 An atlas is given as a file, with a table of its ROIs beside it where there is one, or by a name that nilearn
 (``schaefer_2018:400``) or TemplateFlow (``templateflow:Schaefer2018:400Parcels7Networks``) fetches.

@@ -1,4 +1,4 @@
-"""The settings of cleaning fMRIPrep's images, which the command line shares; light to import."""
+"""Denoising settings for fMRIPrep images; separate because the command line imports them and must start fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From fMRIPrep's images to series: nilearn's maskers and confounds, in parallel, resumable, a few volumes in memory.
+"""Extraction of time series from fMRIPrep images with nilearn: parallel, resumable, a few volumes in memory.
 
 fMRIPrep writes ``sub-01_task-rest_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz`` and, for surfaces,
 ``sub-01_task-rest_space-fsLR_den-91k_bold.dtseries.nii``, with ``_desc-brain_mask.nii.gz`` and

@@ -1,4 +1,4 @@
-"""Images to cohorts, with one or several atlases: fMRIPrep's folders, and public data sets that nilearn offers.
+"""Cohorts from images, with one or several atlases: fMRIPrep folders, and public data sets of nilearn.
 
 Both come as preprocessed images in MNI space, so that any atlas can be used. ADHD-200's are of the Athena pipeline,
 with one table of regressors per scan, all of which are removed; the development data set's are of fMRIPrep.

@@ -1,4 +1,4 @@
-"""From files to rows: every source of scans goes through :func:`ingest`, into a folder or into memory."""
+"""The import pipeline: every source of scans goes through :func:`ingest`, into a folder or into memory."""
 
 from __future__ import annotations
 

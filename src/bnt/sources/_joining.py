@@ -1,4 +1,4 @@
-"""Scans, what tables say about them, and how the scans of one participant become a row of the cohort."""
+"""Joins scans with tables, and combines the scans of a participant into a row of the cohort."""
 
 from __future__ import annotations
 

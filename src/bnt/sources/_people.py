@@ -1,4 +1,4 @@
-"""The table of participants as people have it: read, tidied with a sentence about every guess, and looked up by name.
+"""The participants table: read, cleaned with a message about every guess, and looked up by name.
 
 Users' columns keep their names. The import adds ``site``, ``family`` and ``person``; a column that already has the name
 of one that the import writes is kept as ``given_...``, and that is said.

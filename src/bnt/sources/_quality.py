@@ -1,4 +1,4 @@
-"""Motion and coverage from the files that pipelines write beside the series: columns of the participants table.
+"""Motion and coverage from the files that pipelines write next to the time series.
 
 ========================== ================================================================== =====================
 pipeline                   file                                                               what is read

@@ -1,4 +1,4 @@
-"""Which reader a source needs, and the scans that it finds; nothing of them is read yet.
+"""Finds the reader for a source and lists its scans, without reading them.
 
 XCP-D writes one tab-separated table per run and atlas, under BIDS names. Series are
 ``<entities>_seg-<atlas>_stat-mean_timeseries.tsv``; earlier versions wrote ``_atlas-<atlas>_`` for ``_seg-``, and

@@ -1,4 +1,4 @@
-"""A scan: one file, or one slice of a stack, of one participant; read, checked, and combined to a row of a cohort."""
+"""A scan of one participant (a file, or a slice of a stack): reading, checks, and combination into a cohort row."""
 
 from __future__ import annotations
 

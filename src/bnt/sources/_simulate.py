@@ -1,4 +1,4 @@
-"""A multi-site cohort of BOLD-like series with a class effect whose place is known.
+"""Simulation of a multi-site cohort of BOLD-like time series with a known class effect.
 
 Everything follows from the seed: each subject has a seed of its own, so the same subject comes out
 bit for bit whether the cohort is made in memory or streamed to disk.

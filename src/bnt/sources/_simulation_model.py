@@ -1,4 +1,4 @@
-"""The generative model behind ``bnt simulate``: where each part of a simulated series comes from.
+"""The generative model behind ``bnt simulate``: the components of a simulated time series.
 
 A series is drawn in the frequency domain, at the frequencies between 0.01 and 0.1 Hz only, as a sum of
 

@@ -1,4 +1,4 @@
-"""Who is trained on, selected on and tested on; subjects, families and scans are never on two sides."""
+"""Splits into training, validation and test sets, with a check that no subject, family or scan is in two sets."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Check anybody's splits and predictions for what a reviewer would ask about them."""
+"""Audit of splits and predictions from any source: leaks, fixed training sets, selection on the test set."""
 
 from __future__ import annotations
 

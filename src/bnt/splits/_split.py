@@ -1,4 +1,4 @@
-"""One split: its name, the subjects of its three parts, and the check that nothing leaks and no part lacks a class."""
+"""One split: its name, the subjects of its three parts, and the checks for leaks and missing classes."""
 
 from __future__ import annotations
 

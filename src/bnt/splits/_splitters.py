@@ -1,4 +1,4 @@
-"""The protocols: repeated random splits, folds, sites left out, and the splitter of the paper's released code."""
+"""The split protocols: repeated random splits, folds, leave-one-site-out, and the splitter of the released code."""
 
 from __future__ import annotations
 

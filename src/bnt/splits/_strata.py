@@ -1,4 +1,4 @@
-"""What a split has to respect: who stays together, which strata are shared out evenly, and parts of exact sizes.
+"""Grouping and stratification of splits: who stays together, balanced strata, and parts of exact sizes.
 
 A stratum of n_s subjects is owed n_s N_p / n of its subjects in a part of N_p. Rounding all these quotas down or
 up so that both the strata and the parts add up is controlled rounding: a network flow, solved here as a linear

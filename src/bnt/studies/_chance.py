@@ -1,4 +1,4 @@
-"""What a score is worth: labels permuted within sites, and what age, sex, motion and site predict alone.
+"""Tests against chance with labels permuted within sites, and scores of age, sex, motion and site alone.
 
 Predictions can stay as they are, which tests the predictions; or the model is fitted anew with the permuted labels on
 every split, which tests all that was done to make them. The second needs ``draws`` more fits of every run: each run has

@@ -1,4 +1,4 @@
-"""Where jobs run: processes of this machine, or a cluster of Ray or SLURM, which schedules them itself."""
+"""Engines that run jobs: local processes, Ray or SLURM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``bnt tune`` searches: the paper's grids and our own ranges, as plain data, or a user's grid.
+"""Search spaces of ``bnt tune``: the paper's grids, our own ranges, or a user's grid.
 
 Names with ``recipe.`` before them are fields of the recipe; the others are options of the model. Where several names
 share a cell they are set together.

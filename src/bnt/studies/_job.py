@@ -1,4 +1,4 @@
-"""A job: one run of a study, as plain data that any process on any machine can carry out; and how long it will take."""
+"""A job: one run of a study as plain data for any process on any machine; and estimates of its time."""
 
 from __future__ import annotations
 

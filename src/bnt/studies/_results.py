@@ -1,4 +1,4 @@
-"""The folder of a study: its description, which grows when a study is resumed, and tables of its finished runs.
+"""The folder of a study: its description, which is extended when a study is resumed, and tables of its finished runs.
 
 There is one row per run, one per model, and one per comparison.
 """

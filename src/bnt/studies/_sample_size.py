@@ -1,4 +1,4 @@
-"""Score against the size of the training part, and how many people a target would need."""
+"""Learning curves: score by size of the training set, and the sample size that a target score needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a study as files and in words: what a reader sees first, its notes, and the one primary p-value."""
+"""The tables of a study as files and text: summary, notes, and the primary p-value."""
 
 from __future__ import annotations
 

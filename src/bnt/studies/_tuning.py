@@ -1,4 +1,4 @@
-"""Tuning inside the training part: settings are chosen on validation subjects, the test part is scored once.
+"""Tuning of hyperparameters: settings are selected on validation subjects, and the test set is scored once.
 
 For a split (train, validation, test) every trial is a run of its own: a part of ``train`` is held back to select the
 epoch, the rest is trained on, and the trial is scored on ``validation``. No trial sees ``test``. The setting with the

@@ -1,4 +1,4 @@
-"""What is done around any model: sites harmonised and confounds regressed out, of edges or of decisions.
+"""Steps around any model: site harmonisation and confound regression, of edges or of decisions.
 
 Edges are changed on the scale of Fisher z, where they are nearly normal, and given back on the scale of the cohort: no
 correlation leaves (-1, 1). First ComBat (:mod:`bnt.connectivity._combat`), then least squares on the confounds. Both

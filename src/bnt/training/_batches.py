@@ -1,4 +1,4 @@
-"""Batches of subjects: read, mixed, and centred before a network sees them."""
+"""Batches of subjects for networks: reading, mixup and centring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a training loop, and safetensors files to keep it in and to resume from."""
+"""Checkpoints: the state of a training loop in safetensors files, to resume from."""
 
 from __future__ import annotations
 

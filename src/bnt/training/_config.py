@@ -1,4 +1,4 @@
-"""What a run is: one model, one recipe, one split, one seed. Plain data, checked and kept as ``config.toml``."""
+"""The configuration of a run (one model, recipe, split and seed), checked and stored as ``config.toml``."""
 
 from __future__ import annotations
 

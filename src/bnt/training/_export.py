@@ -1,4 +1,4 @@
-"""A finished run as a model to share: its weights, what they expect, a card for a hub, and ONNX if asked."""
+"""Export of a finished run as a model to share: weights, settings, a model card for a hub, and optionally ONNX."""
 
 from __future__ import annotations
 

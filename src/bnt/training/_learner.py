@@ -1,4 +1,4 @@
-"""Whatever learns, behind one interface: fit, predict, state.
+"""One interface for all models: fit, predict and state.
 
 ===========================================  =========================================================================
 ``learner = make_learner(config)``           chosen by the model's row in the catalogue

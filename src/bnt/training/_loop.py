@@ -1,4 +1,4 @@
-"""The loop over epochs, and the members of an ensemble: each trained from its own seed, selected, perhaps refitted."""
+"""The training loop over epochs, and the members of an ensemble: each has its own seed, epoch selection and refit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training over several processes: each takes its rows of every batch, and gradients are summed over all of them.
+"""Training in several processes: each computes its rows of every batch, and gradients are summed.
 
 Every process draws the same numbers: the order of subjects, the windows of series and mixup are of the whole batch, and
 so are the dropout masks of :mod:`bnt.nn._kernels` on the CPU. Results then depend on the number of processes by

@@ -1,4 +1,4 @@
-"""Recipes: how to train, as plain data. Four have names; every field can be set on its own.
+"""Recipes: training hyperparameters as plain data. Four recipes have names, and every field can be changed.
 
 Beside them the adjustments: what is done around any model, as plain data too.
 """

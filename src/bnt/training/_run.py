@@ -1,4 +1,4 @@
-"""One run: one model, one recipe, one split, one seed, in a folder that describes itself; and its model card."""
+"""One run (one model, recipe, split and seed) in a self-describing folder, with its model card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is predicted, classes or a number: its loss, its predictions, and the metrics reported of them.
+"""The prediction task, classes or a number: its loss, predictions and metrics.
 
 Sensitivity is the recall of the positive class (named in every report), specificity that of the other. Accuracy,
 sensitivity and specificity use probability > 0.5, or the threshold that was chosen, so that accuracy is exactly the

@@ -1,4 +1,4 @@
-"""The same metrics for TensorBoard, MLflow or Weights & Biases, when asked; nothing leaves the machine.
+"""Optional logging of metrics to TensorBoard, MLflow or Weights & Biases, as local files.
 
 Each tracker is a watcher of the training loop (:data:`~bnt.training._learner.EpochWatcher`) that also takes the run's
 settings at the start and the test metrics at the end. The libraries are imported when a tracker is made, so that

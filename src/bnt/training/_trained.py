@@ -1,4 +1,4 @@
-"""A trained model, opened: a finished run and what it found, or an exported model, of a folder or of a hub.
+"""Opens trained models: a finished run with its results, or an exported model from a folder or a hub.
 
 A run's folder is sealed by ``DONE``. An exported model (``config.json``, ``model.safetensors``, a card) is written by
 :mod:`bnt.training._export`; on a hub it is ``hf://owner/name``.

@@ -1,4 +1,4 @@
-"""Two classical models that studies of behaviour use most: predictive modelling on selected edges, and kernel ridge.
+"""The usual models of brain-behaviour studies: connectome-based predictive modelling and kernel ridge regression.
 
 Shen et al. (2017), "Using connectome-based predictive modeling to predict individual behavior from brain connectivity";
 Li et al. (2019), "Global signal regression strengthens association between resting-state functional connectivity and

@@ -1,4 +1,4 @@
-"""The model to take when nothing is known: linear models on several views of connectivity, averaged.
+"""``best``, the default model: an average of linear models on several views of connectivity.
 
 Which view, shrinkage or penalty is best differs between cohorts, and choosing by inner cross-validation is noisy. An
 average of many reasonable ones does not have to choose. Its weights are stacked on held-out folds of the training

@@ -1,4 +1,4 @@
-"""Feature maps: from subjects to vectors that linear models read.
+"""Feature maps, which turn subjects into the vectors that linear models read.
 
 What a map learns (the reference of a tangent space, what a missing region is filled with), it learns in ``fit`` from
 the training subjects. A regression on confounds is least squares on the training subjects.

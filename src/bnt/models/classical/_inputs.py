@@ -1,4 +1,4 @@
-"""What a classical model reads: edge vectors, sites, time series; and confounds as a design matrix.
+"""Inputs of classical models: edge vectors, sites, time series, and confounds as a design matrix.
 
 Where the products and features of so many people would take more memory than :func:`memory_bound` allows, edges stay on
 disk (:class:`StoredEdges`) and features go into a file (:class:`Streamed`); both are read block by block.

@@ -1,4 +1,4 @@
-"""What the classical models share: checks of targets, centred kernels, and the solvers in kernel space."""
+"""Shared functions of the classical models: target checks, centred kernels, and solvers in kernel space."""
 
 from __future__ import annotations
 

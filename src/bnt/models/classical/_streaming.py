@@ -1,4 +1,4 @@
-"""Linear models of more people than fit into memory: the exact problems, solved by passes over features on disk.
+"""Linear models for more people than fit into memory: the same problems, solved by passes over features on disk.
 
 A kernel of n people takes n^2 numbers, their features n F. Beyond a bound on memory (:func:`memory_bound`) the features
 stay in a file without a name (:class:`~bnt.models.classical._inputs.Streamed`), and the problem is solved in its primal

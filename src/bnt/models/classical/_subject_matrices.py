@@ -1,4 +1,4 @@
-"""One symmetric matrix per subject, and what the runs of a study share of them: on disk, and in memory per split.
+"""Symmetric matrices per subject, and the features that the runs of a study share: on disk, and in memory per split.
 
 These matrices belong to single subjects and know nothing of any fold, so they may be kept: a study keeps those of
 series beside the cohort, anything else in memory, by the content of the series.
