@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 import bnt
 from bnt.errors import BadInput
 from bnt.models import create_model
-from bnt.models.classical._best import equal, stacked_weights
+from bnt.models.classical._best import equal, line, stacked_weights
 from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import folds
 
@@ -188,6 +188,50 @@ def test_a_score_is_predicted_in_its_own_unit(inputs: Inputs):
     model = create_model("best", V, 1).fit(inputs, score)
     assert np.corrcoef(model.predict(inputs), score)[0, 1] > 0.8
     assert abs(model.predict(inputs).mean() - score.mean()) < 2
+
+
+@pytest.mark.parametrize("has_series", [True, False])
+def test_a_score_that_differs_between_sites_is_predicted_about_as_well_as_by_ridge(has_series: bool):
+    # Site-centred members cannot see it; they must lose their weight.
+    given = Inputs.of(bnt.simulate_cohort(n_subjects=180, n_rois=V, n_sites=4, n_volumes=50, seed=3))
+    given = given if has_series else replace(given, series=None)
+    assert given.sites is not None
+    rng = np.random.default_rng(0)
+    score = 10 * np.unique(given.sites, return_inverse=True)[1] + rng.normal(size=180)
+    order = rng.permutation(180)
+    train, test = order[:120], order[120:]
+    found = {}
+    for name in ("ridge", "best"):
+        predicted = create_model(name, V, 1).fit(given.take(train), score[train]).predict(given.take(test))
+        found[name] = np.corrcoef(predicted, score[test])[0, 1], np.mean((predicted - score[test]) ** 2)
+    assert found["ridge"][0] > 0.5
+    assert found["best"][0] > found["ridge"][0]
+    assert found["best"][1] < found["ridge"][1]
+
+
+def test_the_line_of_a_score_is_the_minimum_that_a_general_optimiser_finds():
+    rng = np.random.default_rng(0)
+    prediction = rng.normal(50, 1, 80)
+    score = 20 + 1.6 * prediction + rng.normal(size=80)
+    slope, shift = line(prediction, score, np.ones(80))
+    assert 1.1 < slope < 1.6
+    p, t = prediction - prediction.mean(), score - score.mean()
+    found = minimize(lambda b: np.sum((t - b[0] * p) ** 2) / np.var(t) + (b[0] - 1) ** 2 / 0.4**2, [1.0]).x[0]
+    assert slope == pytest.approx(found, abs=1e-5)
+    assert np.mean(shift + slope * prediction) == pytest.approx(score.mean())
+    assert 0 < line(-prediction, score, np.ones(80))[0] < 0.1  # never reverses the order of subjects
+    np.testing.assert_allclose(line(prediction, score, np.full(80, 7.0)), (slope, shift))
+
+
+@pytest.mark.parametrize("has_series", [True, False])
+def test_a_kept_score_model_predicts_the_same(inputs: Inputs, has_series: bool):
+    given = inputs if has_series else replace(inputs, series=None)
+    score = 100 + 30 * inputs.edges[:, 0]
+    model = create_model("best", V, 1).fit(given, score)
+    assert model.slope != 1.0
+    again = create_model("best", V, 1)
+    again.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(again.predict(given), model.predict(given))
 
 
 def test_another_word_for_new_sites_is_refused():

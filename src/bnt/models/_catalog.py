@@ -375,7 +375,7 @@ CATALOG: tuple[Entry, ...] = (
         "First choice: average of linear models on several views, weighted on held-out folds",
         "",
         family="classical",
-        revision=2,
+        revision=3,
     ),
     Entry(
         "cpm",

@@ -2,7 +2,8 @@
 
 Which view, shrinkage or penalty is best differs between cohorts, and choosing by inner cross-validation is noisy. An
 average of many reasonable ones does not have to choose. Its weights are stacked on held-out folds of the training
-subjects, but drawn towards a prior, the more the fewer subjects there are.
+subjects, but drawn towards a prior, the more the fewer subjects there are. A score says more of each subject than a
+class does, and often differs between sites, so that its weights are held less.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from bnt.models.classical._solvers import Calibration, Decides, check_target, fo
 NEW_SITE_SUBJECTS = 10  # people at the training mean, counted with those of a new site
 NEW_SITES = ("global", "centred")
 SHARES = (0.3, 0.5, 0.7)  # of the identity in the correlation matrices
-PRIOR_SUBJECTS = 400  # the prior weights count as much as this many subjects
-SERIES = "series"  # the member that needs series
+KERNELS_SHARE, KERNELS_SHARE_OF_SCORES = 0.5, 0.3  # prior weight of ``multi-kernel``
+PRIOR_SUBJECTS, PRIOR_SUBJECTS_OF_SCORES = 400, 5  # the prior weights count as much as this many subjects
+PRIOR_SLOPE_SD = 0.4  # a score's slope is taken to be 1, give or take this
+LEAST_SLOPE = 1e-2  # a score without any signal keeps the order of subjects
+SERIES, KERNELS = "series", "kernels"  # ``multi-kernel`` on views of series, or of connectomes
 UNKNOWN = "unknown"  # of people without a site, who are no site
 
 
@@ -44,7 +48,9 @@ class Best(Decides):
       the features as they are, and ridge (1) on the features less the mean of the subject's site;
     - Fisher z edges: ridge (1), site-centred;
     - with series, ``multi-kernel`` on the tangent spaces of two covariances (with amplitudes; prewhitened) and the
-      correlations one volume apart.
+      correlations one volume apart;
+    - for a score also ridge (1) on Fisher z edges as they are and, without series, ``multi-kernel``: scores differ
+      between sites, and members that are site-centred cannot see that.
 
     The average's weights w minimise, over held-out decisions D of the training subjects and their targets t (all
     centred, D scaled so that D p fits t best),
@@ -53,7 +59,9 @@ class Best(Decides):
 
     and are then divided by their sum: with few subjects they are the prior p, with thousands they are stacked. The
     prior gives ``multi-kernel`` one half and the others equal weights. The folds are stratified by site and class and
-    keep people of a family together. Probabilities come from the same held-out decisions.
+    keep people of a family together. Probabilities come from the same held-out decisions. For a score
+    ``multi-kernel`` has 0.3 of the prior, which counts as 5 people in place of 400, and the average is stretched by its
+    slope on the held-out subjects (drawn towards 1), because penalties make predictions too narrow.
 
     A subject of a site that training has not seen has the mean of all training subjects subtracted
     (``new_sites="global"``), so that no prediction depends on who else is predicted. ``new_sites="centred"`` moves the
@@ -79,7 +87,9 @@ class Best(Decides):
         self.new_sites, self.confounds = new_sites, confounds
         self.views: dict[str, FeatureMap] = {}
         self.members: dict[str, dict[str, LinearModel]] = {}  # of each view
-        self.kernels: SeriesKernels | None = None
+        self.kernels: MultiKernel | None = None
+        self.kernels_name = SERIES
+        self.slope, self.shift = 1.0, 0.0  # of a score
         self.shares: dict[str, float] = {}  # of each "view.member"
         self.centred_sites: tuple[str, ...] = ()  # new ones to centre though new_sites says "global"
 
@@ -96,15 +106,21 @@ class Best(Decides):
             pair: dict[str, LinearModel] = {"centred": Ridge(n_rois, self.n_classes, center_sites=True)}
             if name != "edges":
                 pair["raw"] = SVM(n_rois, self.n_classes)
+            elif self.n_classes == 1:
+                pair["raw"] = Ridge(n_rois, 1)
             for member in pair.values():
                 member.features = view
             self.members[name] = pair
-        self.kernels = SeriesKernels(n_rois, self.n_classes, confounds=self.confounds) if has_series else None
+        self.slope, self.shift = 1.0, 0.0
+        self.kernels, self.kernels_name = None, SERIES if has_series else KERNELS
+        if has_series or self.n_classes == 1:
+            kind = SeriesKernels if has_series else MultiKernel
+            self.kernels = kind(n_rois, self.n_classes, confounds=self.confounds)
 
     def parts(self) -> dict[str, Any]:
         """Return the members by name, in the order of their weights."""
         found: dict[str, Any] = {f"{view}.{kind}": m for view, pair in self.members.items() for kind, m in pair.items()}
-        return found if self.kernels is None else {**found, SERIES: self.kernels}
+        return found if self.kernels is None else {**found, self.kernels_name: self.kernels}
 
     def names(self) -> list[str]:
         """Return the names of the members, in the order of their weights."""
@@ -113,7 +129,9 @@ class Best(Decides):
     def prior(self) -> np.ndarray:
         """Return the weights that few subjects leave as they are."""
         n_linear = len(self.names()) - (self.kernels is not None)
-        return equal(n_linear) if self.kernels is None else np.append(0.5 * equal(n_linear), 0.5)
+        share = 0.0 if self.kernels is None else KERNELS_SHARE if self.n_classes > 1 else KERNELS_SHARE_OF_SCORES
+        linear = (1.0 - share) * equal(n_linear)
+        return linear if self.kernels is None else np.append(linear, share)
 
     # -- fitting -----------------------------------------------------------------------------------
 
@@ -140,15 +158,19 @@ class Best(Decides):
                 assert found is not None
                 held_out[f"{name}.{kind}"] = found
         if self.kernels is not None:
-            of_series = self.kernels.fit_views(inputs, weight)
-            held_out[SERIES] = self.kernels.fit_features(of_series, inputs.sites, target, weight, parts)
+            of_views = self.kernels.fit_views(inputs, weight)
+            found = self.kernels.fit_features(of_views, inputs.sites, target, weight, parts)
+            held_out[self.kernels_name] = found
         decisions = np.stack([held_out[name] for name in self.names()], axis=2)  # (n, k, members)
         shares = self.prior()
         if parts:
             shares = stacked_weights(decisions, target, weight, self.n_classes, shares)
         self.shares = dict(zip(self.names(), shares.tolist()))
+        average = decisions @ shares
         if self.n_classes > 1:
-            self.calibration = Calibration.fit(decisions @ shares, target, self.n_classes, weight)
+            self.calibration = Calibration.fit(average, target, self.n_classes, weight)
+        elif parts:
+            self.slope, self.shift = line(average[:, 0], target, weight)
         return self
 
     # -- predicting --------------------------------------------------------------------------------
@@ -166,8 +188,8 @@ class Best(Decides):
             for kind, share in used.items():
                 total = total + share * self.members[name][kind].decisions_of(features, inputs.sites)
         if self.kernels is not None:
-            total = total + self.shares[SERIES] * self.kernels.decisions(inputs)
-        return self._centred(total, inputs.sites)
+            total = total + self.shares[self.kernels_name] * self.kernels.decisions(inputs)
+        return self.shift + self.slope * self._centred(total, inputs.sites)
 
     def _centred(self, decisions: np.ndarray, sites: np.ndarray | None) -> np.ndarray:
         """Move the mean decision of new sites onto the training subjects', where that is asked for."""
@@ -198,6 +220,8 @@ class Best(Decides):
         state = {"shares": np.array(list(self.shares.values()))}
         for name, part in self.parts().items():
             state |= {f"{name}.{key}": value for key, value in part.state_dict().items()}
+        if self.n_classes == 1:
+            state["line"] = np.array([self.slope, self.shift])
         return state | self.calibration_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -207,6 +231,8 @@ class Best(Decides):
             head = name + "."
             part.load_state_dict({key.removeprefix(head): v for key, v in state.items() if key.startswith(head)})
         self.shares = dict(zip(self.names(), np.asarray(state["shares"]).tolist()))
+        if self.n_classes == 1:
+            self.slope, self.shift = np.asarray(state["line"]).tolist()
         self.load_calibration(state)
 
 
@@ -244,7 +270,26 @@ def stacked_weights(
     slope = float(average @ answer) / max(float(average @ average), 1e-300)
     if slope <= 0.0:  # nothing was learned: no member can be preferred
         return prior
-    strength = PRIOR_SUBJECTS * float((share**2).sum())  # over the number of subjects, where all count the same
+    subjects = PRIOR_SUBJECTS if n_classes > 1 else PRIOR_SUBJECTS_OF_SCORES
+    strength = subjects * float((share**2).sum())  # over the number of subjects, where all count the same
     rows = np.concatenate([flat * slope, np.sqrt(strength) * np.eye(n_members)])
     found, _ = nnls(rows, np.concatenate([answer, np.sqrt(strength) * prior]))
     return found / found.sum() if found.sum() > 0 else prior
+
+
+def line(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Return slope and intercept that turn predictions of held-out subjects into the score, the slope drawn towards 1.
+
+    It is the mean of its posterior where it is 1 give or take :data:`PRIOR_SLOPE_SD` before the subjects are seen,
+    and the score's variance is taken for that of the noise.
+    """
+    share = weight / weight.sum()
+    centre, mean = float(share @ prediction), float(share @ target)
+    variance = float(share @ (target - mean) ** 2)
+    if variance == 0.0:
+        return 1.0, 0.0
+    prior = float((share**2).sum()) / PRIOR_SLOPE_SD**2  # over the number of subjects, where all count the same
+    together = float(share @ ((prediction - centre) * (target - mean))) / variance
+    own = float(share @ (prediction - centre) ** 2) / variance
+    slope = max((together + prior) / (own + prior), LEAST_SLOPE)
+    return slope, mean - slope * centre
