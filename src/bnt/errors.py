@@ -5,16 +5,16 @@ from traceback import extract_tb
 
 
 class BadInput(ValueError):
-    """What was given cannot be used.
+    """Input that cannot be used.
 
-    The message is one sentence that names the file, the subject or the parameter, says what was found and what to do.
-    The command line prints it, adds the option of ``parameter``, and exits with code 2.
+    The message is one sentence: it names the file, subject or parameter, what was found, and what to do. The command
+    line prints it, adds the option of ``parameter``, and exits with code 2.
 
     Parameters
     ----------
     message : str
     parameter : str
-        The parameter to change, where it is one: ``n_splits`` is then shown as ``--splits``.
+        The parameter to change, if there is one. The command line shows ``n_splits`` as ``--splits``.
 
     Examples
     --------

@@ -39,26 +39,26 @@ EdgeChange = Callable[[np.ndarray, pd.DataFrame], np.ndarray]  # (n, E) float32 
 
 
 class Cohort:
-    """Subjects x ROIs: connectomes, time series where there are any, participants, ROIs.
+    """The data of a group of subjects: connectomes, time series if available, participants and ROIs.
 
     Parameters
     ----------
     connectomes : array, (subjects, V(V-1)/2) or (subjects, V, V)
         Off-diagonal entries in the order of :mod:`bnt.cohort._triangle`, or symmetric matrices.
     participants : DataFrame
-        One row per scan: ``participant_id`` (unique), and where known ``site``, labels, ``n_volumes`` and
-        ``family`` (subjects with the same one stay together in every split: twins, two scans of one person).
+        One row per scan: ``participant_id`` (unique) and, if known, ``site``, labels, ``n_volumes`` and ``family``.
+        Subjects of one family stay together in every split (twins, two scans of one person).
     rois : DataFrame, optional
         ``roi, label, x, y, z, network``.
     timeseries : Series or list of (volumes, V) arrays, optional
     kind : str
-        What the entries are: ``pearson``, ``shrunk-z`` (Ledoit-Wolf, then Fisher z), ``fisher-z``,
-        ``ledoit-wolf``, ``partial``, or ``unknown``.
+        Kind of connectome: ``pearson``, ``shrunk-z`` (Ledoit-Wolf, then Fisher z), ``fisher-z``, ``ledoit-wolf``,
+        ``partial``, or ``unknown``.
     diagonal : float
-        What stands on the diagonal of a square matrix: 1 for correlations, 0 after Fisher z.
+        Value on the diagonal of a square matrix: 1 for correlations, 0 after Fisher z.
     atlas, source, levels, findings
-        Kept in ``cohort.json``: the atlas' name, where the data came from, what the codes of a label
-        mean (``{"diagnosis": {"0": "control", "1": "ASD"}}``), what an import noticed.
+        Stored in ``cohort.json``: the name of the atlas, the source of the data, the meaning of label codes
+        (``{"diagnosis": {"0": "control", "1": "ASD"}}``), and notes from the import.
     path : path, optional
         The folder that the arrays are mapped from.
 
@@ -383,14 +383,14 @@ class Cohort:
 
 
 def load_cohort(path: str | Path, atlas: str | None = None) -> Cohort:
-    """Open a cohort folder; arrays are memory-mapped, so the size does not matter.
+    """Open a cohort folder. Arrays are memory-mapped, so a cohort of any size opens at once.
 
     Parameters
     ----------
     path : path
         A folder made by ``bnt simulate``, ``bnt fetch``, ``bnt import`` or :meth:`Cohort.save`.
     atlas : str, optional
-        Which atlas, of a cohort that has several; the first without it.
+        The atlas to open if the cohort has several; the first by default.
 
     Examples
     --------

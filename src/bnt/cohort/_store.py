@@ -157,7 +157,7 @@ class GrowingArray:
 
 
 class CohortWriter:
-    """Write a cohort batch by batch: never more than one batch in memory.
+    """Write a cohort batch by batch, with at most one batch in memory.
 
     A context manager. The folder appears, complete and synced, when the block ends without an
     exception and :meth:`finish` was called; otherwise nothing is left behind.

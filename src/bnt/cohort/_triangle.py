@@ -163,7 +163,7 @@ def _colour(i: int) -> str:
 
 @dataclass(frozen=True)
 class Networks:
-    """Which network each ROI belongs to.
+    """The functional network of each ROI.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ class Kind:
     ----------
     name : str
     diagonal : float
-        What stands on the diagonal of its square matrices.
+        Value on the diagonal of its square matrices.
     shrunk : bool
         Whether the covariance is shrunk (Ledoit and Wolf 2004).
     fisher : bool
@@ -69,7 +69,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind with this name or alias, or say which there are.
+    """Return the kind with this name or alias; an unknown name raises BadInput with the list of names.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def connectomes(
 ) -> np.ndarray:
     """Return the connectomes of subjects whose series may differ in length.
 
-    A region that is constant or holds a missing value has no connections: its edges are 0.
+    The edges of a region that is constant or has a missing value are 0.
 
     Parameters
     ----------

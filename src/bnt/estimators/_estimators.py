@@ -39,40 +39,44 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     Parameters
     ----------
     model : str
-        One of :func:`bnt.list_models`: networks and classical models alike.
+        A name of :func:`bnt.list_models`, of a network or of a classical model.
     options : dict, optional
         Options of the model, see :func:`bnt.models.model_options`.
     recipe : str or Recipe
         How networks are trained: ``default``, ``best``, ``paper``, ``released``, or a :class:`bnt.training.Recipe`.
     epochs, batch_size, lr, n_members, refit : optional
-        Fields of the recipe to set on their own. A batch is never larger than the training part.
+        Recipe fields to change. A batch is never larger than the training set.
     validation_fraction : float
-        Share of the subjects given to ``fit`` that weights are selected on, with sites and classes shared out
-        evenly and groups kept together. 0, or too few subjects, trains on everyone and takes the last weights.
-        Classical models are always fitted on everyone.
+        Share of the subjects given to ``fit`` that is held out to select the epoch. It is stratified by site and class,
+        and groups stay together. With 0 or too few subjects, the network is trained on all of them and the last weights
+        are used. Classical models are always fitted on all subjects.
     harmonise, harmonise_keep : str, optional
-        ``combat`` harmonises the edges of sites, within the training part; columns whose effects it keeps, ``age+sex``.
+        ``combat`` harmonises the edges of sites, fitted on the training set; ``harmonise_keep`` names columns whose
+        effects are preserved, such as ``age+sex``.
     confounds : str
-        Columns to regress out within the training part, ``age+sex+mean_fd``. With arrays, ``fit`` and the methods that
-        predict take them as ``participants``.
+        Columns to regress out, such as ``age+sex+mean_fd``, fitted on the training set. With arrays, pass them as
+        ``participants`` to ``fit`` and to the methods that predict.
     class_weight : "balanced", mapping of class to weight, or None
-        Classes weighted to count alike, or as given. Thresholds: scikit-learn's ``TunedThresholdClassifierCV``.
+        Weights of the classes; ``balanced`` gives all classes the same total weight. For thresholds, use scikit-learn's
+        ``TunedThresholdClassifierCV``.
     kind : str
-        What arrays hold (``pearson``, ``shrunk-z``, ``fisher-z``, ``partial``, ``tangent``, ...); cohorts know it.
+        Kind of the values in arrays (``pearson``, ``shrunk-z``, ``fisher-z``, ``partial``, ``tangent``, ...); cohorts
+        have their own.
     diagonal : float, optional
-        What stands on the diagonal of the matrices a model sees. By default what matrices have there, 1 for
-        vectors; cohorts know it.
+        Value on the diagonal of the matrices that a model reads. By default that of the given matrices, and 1 for
+        vectors; cohorts have their own.
     n_rois : int, optional
-        V, where vectors do not tell whether they hold their diagonal: V(V+1)/2 entries are also those of V + 1 ROIs
-        without it. Needed for vectors in tangent space; correlations, covariances and precisions are recognised.
+        V, the number of ROIs. It is needed if the length of a vector is ambiguous: V(V+1)/2 entries are V ROIs with the
+        diagonal, or V + 1 ROIs without it. This concerns vectors in tangent space; correlations, covariances and
+        precisions are recognised.
     strict : bool
-        Refuse vectors whose length is V(V-1)/2 for no V. False lays out any features as the edges of the
-        smallest graph that has room for them, the rest 0: for general tables, not for connectomes.
+        Refuse vectors whose length is not V(V-1)/2 for any V. False treats any features as the edges of the smallest
+        graph that is large enough, and fills up with 0. Use this for general tables, not for connectomes.
     random_state : int, RandomState or None
-        An integer gives the same bits each time, on the same machine and number of threads.
+        An integer gives bit-identical results on the same machine with the same number of threads.
     device : str
     threads : int, optional
-        Threads of torch during ``fit`` and ``predict``; None leaves the number as it is.
+        Threads of torch during ``fit`` and ``predict``; None keeps the current number.
     verbose : int
         1 prints one line per epoch.
 
@@ -86,9 +90,9 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
     history_ : list of dict
         One line per epoch of each member.
     n_iter_ : int
-        Epochs behind the weights.
+        Number of epochs that the weights were trained for.
     config_ : bnt.training._config.RunConfig
-        Everything that decided the numbers.
+        All settings that affect the numbers.
 
     Notes
     -----
@@ -99,11 +103,10 @@ class BrainNetworkClassifier(ClassifierMixin, BrainNetworkEstimator):
 
     Subjects with ``sample_weight`` 0 are left out; for networks the other weights are scaled to a mean of 1.
 
-    Models that centre sites (``linear-ensemble``) take ``sites`` in ``fit`` and in the methods that predict;
-    without them everyone counts as of one site. Cohorts know their sites.
+    Models that centre sites (``linear-ensemble``) take ``sites`` in ``fit`` and in the methods that predict. Without
+    it, all subjects belong to one site. Cohorts have their own sites.
 
-    Fits that run at the same time need processes of their own (joblib's default), because threads would share
-    torch's generator.
+    Parallel fits need separate processes (joblib's default), because threads would share torch's random generator.
 
     Examples
     --------
@@ -175,16 +178,16 @@ class BrainNetworkRegressor(RegressorMixin, BrainNetworkEstimator):
     ----------
     model, options, recipe, epochs, batch_size, lr, n_members, refit, validation_fraction, harmonise, harmonise_keep, \
 confounds, class_weight, kind, diagonal, strict, random_state, device, threads, verbose
-        As those of :class:`BrainNetworkClassifier`; the validation part is spread over quintiles of the score.
+        As in :class:`BrainNetworkClassifier`; the validation set is stratified by quintiles of the score.
 
     Attributes
     ----------
     n_features_in_, n_rois_, model_, history_, n_iter_, config_
-        As those of :class:`BrainNetworkClassifier`.
+        As in :class:`BrainNetworkClassifier`.
 
     Notes
     -----
-    Networks are trained on the standardised score; predictions are in its own units.
+    Networks are trained on the standardised score; predictions are in the original units.
 
     Examples
     --------

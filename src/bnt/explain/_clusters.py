@@ -86,7 +86,7 @@ def difference_score(
     codes : array, (n,)
         Class of each subject; with more than two classes, d is the mean over their pairs.
     sites : array, (n,), optional
-        Classes are permuted within sites, so that a difference between sites is not taken for one between classes.
+        Classes are permuted within sites, so that a difference between sites is not mistaken for one between classes.
     n_permutations : int
     seed : int
 
@@ -133,7 +133,7 @@ def agreement(
 ) -> dict[str, dict[str, float]]:
     """Compare hard clusters with the atlas' networks: adjusted Rand index and NMI, each against permuted ROIs.
 
-    ROIs without a network are left out. Even the unadjusted NMI is then read against its own chance.
+    ROIs without a network are left out. The permutations also give the chance level of the unadjusted NMI.
 
     Examples
     --------

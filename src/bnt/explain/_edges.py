@@ -43,20 +43,20 @@ class EdgeMap:
     Attributes
     ----------
     method, baseline : str
-        How it was made, and relative to what.
+        The method, and the baseline that it is relative to.
     target : str
         The class (or score) it explains.
     score : array, (E,)
-        The signed map; positive where a stronger connection speaks for the target. Of attributions: how much the
-        margin changes per SD of the edge (the slope of the edge's attribution on the edge, times its SD over
-        subjects). Of patterns and coefficients: those themselves.
+        The signed map: positive if a stronger connection supports the target. For attributions, the change of the
+        margin per SD of the edge (the slope of the edge's attribution on the edge, times its SD over subjects). For
+        patterns and coefficients, these themselves.
     importance : array, (E,)
         Mean absolute attribution, or the score's absolute value.
     share : array, (E,)
-        Share of the margin's variance over subjects that comes through the edge; sums to 1 for integrated
-        gradients. NaN for patterns and coefficients.
+        Share of the margin's variance over subjects that is due to the edge; sums to 1 for integrated gradients. NaN
+        for patterns and coefficients.
     n : int
-        Subjects it was made from.
+        Number of subjects that it was computed from.
 
     Examples
     --------
@@ -139,13 +139,13 @@ def attributions(
     baseline : array, (E,)
         Edges to compare with; see :func:`bnt.explain._patterns.baseline_edges`.
     method : {"integrated-gradients", "gradient"}, optional
-        Of networks. For linear models both are weight times deviation from the baseline.
+        For networks. For linear models both are the weight times the deviation from the baseline.
     target : str, optional
         Class to explain; the last one without it.
     n_steps : int
         Points on the path of integrated gradients.
     training : (Cohort, array of int), optional
-        The training subjects: linear models that centre sites are relative to their means of sites.
+        The training subjects. Contributions in linear models that centre sites are relative to their site means.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def edge_map(
     training: tuple[Cohort, np.ndarray] | None = None,
     n_steps: int = STEPS,
 ) -> EdgeMap:
-    """Make a run's edge map.
+    """Compute the edge map of a run.
 
     Parameters
     ----------
@@ -187,14 +187,14 @@ def edge_map(
     cohort, rows
         Subjects whose predictions are explained (attributions).
     baseline : (array, str)
-        Edges to compare with, and what they are.
+        Edges to compare with, and their description.
     method : str, optional
         One of :data:`METHODS`; see :func:`default_method`.
     target : str, optional
         Class to explain; the last one without it.
     training : (Cohort, array of int), optional
-        The training subjects, whose covariance makes patterns (``rows`` are taken without it), and whose means of
-        sites contributions to linear models that centre sites are relative to.
+        The training subjects. Their covariance gives the patterns (by default that of ``rows``), and contributions in
+        linear models that centre sites are relative to their site means.
     n_steps : int
         Points on the path of integrated gradients.
 

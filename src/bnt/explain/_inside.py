@@ -194,17 +194,17 @@ def mean_attention(
     Parameters
     ----------
     run : TrainedRun
-        Its networks are put in evaluation mode: in training, dropout would be in the weights.
+        Its networks are set to evaluation mode, because dropout would affect the attention weights.
     cohort : Cohort
     rows : array of int, optional
-        Subjects, as positions; everyone without it.
+        Positions of the subjects; all by default.
     groups : sequence, optional
-        For each of ``rows`` the group, for example its class, that gets a mean of its own.
+        The group of each of ``rows``, for example its class. Each group gets its own mean.
     batch_size : int
 
     Notes
     -----
-    Heads have no common order over members: with several members, the mean over heads is what means something.
+    Heads have no common order between members. With several members, only the mean over heads is meaningful.
 
     Examples
     --------
@@ -242,7 +242,8 @@ def mean_attention(
 
 
 def attention_by_network(attention: MeanAttention, networks: Networks) -> pd.DataFrame:
-    """Return the mean attention from each network to each, one row per pair; an ROI's own is left out.
+    """Return the mean attention from each network to each network, one row per pair, without the attention of an ROI to
+    itself.
 
     Examples
     --------
@@ -297,16 +298,17 @@ def network_enrichment(
     networks : Networks
         ROIs without a network are left out.
     n_permutations : int
-        The labels as they are count as one more, so that p is never 0.
+        The observed labels count as one more permutation, so p is never 0.
     seed : int
     keys : DataFrame, optional
-        M rows that say what each matrix is; they come first in the table.
+        M rows that describe the matrices; they become the first columns of the table.
 
     Returns
     -------
     DataFrame
-        For each matrix a row for all networks and one for each of two ROIs or more: means within and between, their
-        ratio, z and one-sided p under permutation, and q, Benjamini and Hochberg's over all rows of the same kind.
+        For each matrix, one row for all networks and one per network with at least two ROIs: means within and between
+        networks, their ratio, z and one-sided p under permutation, and Benjamini and Hochberg's q over all rows of the
+        same kind.
 
     Examples
     --------

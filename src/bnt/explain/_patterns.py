@@ -47,10 +47,10 @@ def mean_edges(cohort: Cohort, rows: np.ndarray) -> np.ndarray:
 
 
 def baseline_edges(run: FittedRun, training: tuple[Cohort, np.ndarray] | None) -> tuple[np.ndarray, str]:
-    """Return the edges that attributions are relative to, and what they are.
+    """Return the edges that attributions are relative to, and their description.
 
-    The mean of the training part: from a centred network's own weights, or from the training subjects; zero edges
-    where there are neither.
+    These are the mean edges of the training set: from the weights of a centred network, or from the training subjects.
+    If neither is available, they are zero.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def planted_pairs(cohort: Cohort, label: str = "diagnosis") -> list[tuple[str, s
 
 
 def planted_edges(cohort: Cohort, label: str = "diagnosis") -> np.ndarray:
-    """Return which edges carry the planted effect of a label, (E,) bool.
+    """Return which edges have a simulated effect of a label, (E,) bool.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def planted_edges(cohort: Cohort, label: str = "diagnosis") -> np.ndarray:
 
 
 def precision(score: np.ndarray, cohort: Cohort, label: str = "diagnosis") -> Precision:
-    """Return how well a map ranks the planted edges; only the magnitude of the map counts.
+    """Return how well the magnitude of a map ranks the edges with a simulated effect.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def precision(score: np.ndarray, cohort: Cohort, label: str = "diagnosis") -> Pr
     cohort : Cohort
         A simulated one.
     label : {"diagnosis", "sex"}
-        Whose effect is looked for: what the model predicts.
+        The label that the model predicts, whose effect is looked for.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def map_stability(maps: Sequence[np.ndarray] | np.ndarray, top: float = TOP) -> 
     maps : array, (R, E)
         Signed maps of R runs.
     top : float
-        Share of edges whose overlap is measured, the largest in magnitude.
+        Share of edges, the largest in magnitude, whose overlap is measured.
 
     Examples
     --------
