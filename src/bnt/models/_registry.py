@@ -60,16 +60,16 @@ GROUPS: dict[str, Callable[[Entry], bool]] = {
 
 
 def expand_models(words: Sequence[str], *, series: bool = True) -> list[str]:
-    """Return models for names, groups and patterns, each model once.
+    """Expand names, groups and patterns to models, each model once.
 
     Parameters
     ----------
     words : sequence of str
-        Names, patterns with ``*`` and ``?``, or groups: ``all``, ``paper`` (the models of the paper), ``classical``,
-        ``series`` (those that read time series), ``2023+`` (those published after it). Options after a colon go to
-        every model of a group.
+        Names, patterns with ``*`` and ``?``, or groups: ``all``, ``paper`` (the models of the BNT paper),
+        ``classical``, ``series`` (models that read time series), ``2023+`` (models published since). Options after a
+        colon apply to every model of a group.
     series : bool
-        Whether there are time series: without them, groups and patterns leave out the models that need them.
+        Whether the cohort has time series. Without them, groups and patterns leave out the models that need them.
 
     Examples
     --------
@@ -187,7 +187,7 @@ _GIVEN = ("self", "n_rois", "n_classes")
 
 
 def find_entry(name: str) -> Entry:
-    """Return the row of a name: of the catalogue, ``file.py:object``, or of another package; else ``BadInput``.
+    """Return the entry of a name of the catalogue, of ``file.py:object``, or of another package; else ``BadInput``.
 
     Examples
     --------

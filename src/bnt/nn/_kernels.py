@@ -49,7 +49,8 @@ def kernels(which: str) -> Iterator[None]:
     Parameters
     ----------
     which : {"fast", "stock"}
-        Ours, or torch's own. Outside of any block the environment variable ``BNT_KERNELS`` decides, ``fast`` if unset.
+        Our kernels, or torch's own. Outside any block, the environment variable ``BNT_KERNELS`` decides (``fast`` if
+        unset).
 
     Examples
     --------

@@ -14,7 +14,7 @@ from bnt.errors import BadInput
 
 @dataclass
 class Output:
-    """What a network returns for a batch.
+    """The output of a network for a batch.
 
     Attributes
     ----------
@@ -43,27 +43,28 @@ class Output:
 
 
 class Network(nn.Module):
-    """What all networks of the catalogue have in common.
+    """Base class of all networks of the catalogue.
 
-    A network is made by ``n_rois``, ``n_classes`` (1 for regression) and options with defaults. Two methods are
-    optional: ``prepare(batches)`` learns what a network needs of the training subjects, given as batches (B, V, V);
-    ``check_inputs(kind, inputs)`` refuses kinds of connectomes that it cannot read.
+    The constructor takes ``n_rois``, ``n_classes`` (1 for regression) and options with defaults. Two methods are
+    optional. ``prepare(batches)`` computes statistics of the training subjects, given as batches (B, V, V).
+    ``check_inputs(kind, inputs)`` refuses kinds of connectomes that the network cannot read.
 
     Attributes
     ----------
     n_rois : int
         V, the number of ROIs.
     needs_series : bool
-        Whether it reads time series beside the connectome: ``n_volumes`` of each scan, or their connectivity.
+        Whether it reads time series in addition to the connectome: ``n_volumes`` of each scan, or their connectivity.
     series_kind : str
-        The kind of connectivity that it is given as ``series``; empty for the time series themselves.
+        The kind of connectivity that it receives as ``series``; empty for the time series themselves.
     whole_series : bool
-        Whether it reads scans of any length: ``series`` are then whole scans, standardised and padded with zeros to the
-        longest of the batch, and ``forward`` is given ``lengths``, their numbers of volumes (B,), beside them.
+        Whether it reads scans of any length. ``series`` are then whole scans, standardised and padded with zeros to the
+        longest of the batch, and ``forward`` also receives ``lengths``, their numbers of volumes (B,).
     crop : int
-        Volumes of a random piece of each whole scan that it reads in training; 0 is the whole scan there, too.
+        Length in volumes of the random window of each scan that it reads in training; 0 is the whole scan.
     small : mapping
-        Options of a network that trains in seconds, for tests; they fit series of 32 volumes.
+        Options that make the network small enough to train within seconds, for tests; they fit time series of 32
+        volumes.
     per_roi : mapping
         Which axes of which parameters belong to ROIs, by a regular expression of the parameter's name: ``v`` one
         entry per ROI, ``vk`` and ``kv`` several with the ROI as the slow or the fast index, ``vv`` one per ordered

@@ -27,7 +27,7 @@ class Pooled(NamedTuple):
     loss : Tensor, scalar, or None
         Auxiliary loss, already weighted.
     assignments : Tensor, (B, V, K), or None
-        Soft clusters where the readout has any.
+        Soft clusters, if the readout has any.
 
     Examples
     --------
@@ -157,16 +157,16 @@ class OCRead(nn.Module):
         Pass the flattened graph through V*D-32-32-V*D before clustering, as the released code does; what
         is pooled is then the MLP's output, and a node's cluster depends on every node.
     centres : {"orthonormal", "random", "learnable", "simplex"}
-        How they are drawn.
+        How the centres are initialised.
     frozen : bool, optional
-        Whether the centres stay as drawn; by default all but ``learnable`` ones do.
+        Whether the centres are fixed; by default all except ``learnable`` ones.
     normalise_first : bool
         False keeps the released code's first orthonormal centre, which is not of unit length.
     dec_weight : float
         Weight of the self-supervised clustering loss (KL to a sharpened target), 0 for none. The loss is a mean over
         the batch: recipes that sum the cross-entropy over a batch weigh it by 1/B.
     reduce : int, optional
-        Map each cluster's D numbers to this many, with LeakyReLU; by default they are kept.
+        Reduce each cluster's D numbers to this many, with LeakyReLU; by default they are not reduced.
 
     Notes
     -----
@@ -322,14 +322,14 @@ def membership(members: Tensor | Sequence[Sequence[int]], n_nodes: int) -> Tenso
 
 
 def node_subgraphs(adjacency: Tensor, hops: int = 1) -> Tensor:
-    """Return, for each node, itself and the nodes within some hops.
+    """Return, for each node, the node itself and all nodes within some hops.
 
     Parameters
     ----------
     adjacency : Tensor, (V, V)
         An edge wherever it is not zero.
     hops : int
-        How far to go; 0 is the node alone.
+        Largest distance; 0 is the node alone.
 
     Returns
     -------

@@ -152,7 +152,7 @@ FRACTIONS = tuple(i / 10 for i in range(1, 11))
 
 @dataclass(frozen=True)
 class Plan:
-    """What to reproduce with.
+    """The settings of a reproduction.
 
     Attributes
     ----------
@@ -161,9 +161,9 @@ class Plan:
     out : path
         Folder of this table or figure.
     label, protocol, preset : str
-        What is predicted, who is tested, how much is spent.
+        The label to predict, the split protocol, and the training budget.
     splits, epochs : int, optional
-        In place of the preset's.
+        Override the preset.
     changes : mapping
         Fields of the recipe to set.
     model : str
@@ -171,21 +171,21 @@ class Plan:
     only : tuple of str
         Names of variants to keep; all when empty.
     model_options : mapping
-        For each model, options on top of those of the table.
+        Additional options for each model.
     clusters, fractions, sizes : tuple
-        K of Figure 3a; shares of the training part of the learning curve; V of the measured complexity.
+        K of Figure 3a; shares of the training set for the learning curve; V of the measured complexity.
     jobs, threads, device, engine, address, slurm, split_seed, seeds
         As in ``bnt compare``.
     together : bool
-        Whether this is a part of ``all``, so that parts with the same runs share them.
+        Whether this is a part of ``all``; parts with the same runs then share them.
     what : str
         Which table or figure this is; marks its folder before the first run.
     command : str
-        What was typed, to be kept beside the results.
+        The command as typed, stored with the results.
     watch : callable, optional
         Makes a context manager that shows a study's progress.
     say : callable
-        Told one line before anything long begins.
+        Called with one line before a long computation.
 
     Examples
     --------

@@ -46,12 +46,12 @@ WITHOUT_LABEL = ("parameters", "theory", "runtime", "complexity")  # nothing is 
 
 
 def reproduce(what: str, plan: Plan) -> list[Path]:
-    """Make one part of the paper, or all; return the files.
+    """Reproduce one table or figure of the paper, or all; return the files.
 
     Parameters
     ----------
     what : str
-        A name of :data:`PARTS`, or ``all``: then each part has a folder of its own in ``plan.out``.
+        A name of :data:`PARTS`, or ``all``: each part then has its own folder in ``plan.out``.
     plan : Plan
 
     Returns

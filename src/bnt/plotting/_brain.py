@@ -279,7 +279,7 @@ def strongest(matrix: np.ndarray, n_edges: int = N_EDGES) -> np.ndarray:
 def glass_brain(
     matrix: np.ndarray, places: np.ndarray, networks: Networks | None = None, n_edges: int = N_EDGES
 ) -> Figure:
-    """Draw the strongest edges in a transparent brain seen from three sides.
+    """Draw the strongest edges in a glass brain, seen from three sides.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def glass_brain(
     places : array, (V, 3)
         MNI coordinates; ROIs without them are left out.
     networks : Networks, optional
-        Nodes have the colours of their networks.
+        Colours the nodes by functional network.
     n_edges : int
         How many edges are drawn.
 
@@ -381,7 +381,7 @@ def surface_map(image: Any, label: str, signed: bool = True) -> Figure:
     ----------
     image : 3D image in MNI space
     label : str
-        What its values are, beside the colour bar.
+        The label of the colour bar.
     signed : bool
         Whether values may be negative: orange is positive, blue negative.
 

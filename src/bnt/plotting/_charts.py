@@ -91,7 +91,7 @@ def _by_epoch(axes: Axes, score: str) -> None:
 
 @styled
 def learning_curves(lines: Sequence[Mapping[str, Any]], score: str = "validation AUROC") -> Figure:
-    """Draw loss and validation score by epoch, one line per stage of training; a ring marks the epoch kept.
+    """Draw loss and validation score by epoch, one line per stage of training; a ring marks the selected epoch.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def validation_curves(
 
 @styled
 def paired_plot(scores: pd.DataFrame, metric: str = "AUROC") -> Figure:
-    """Draw every split's score of every model, one row per model, joined by split, with means as bars.
+    """Draw the score of every model on every split, one row per model, connected by split, with means as bars.
 
     Parameters
     ----------

@@ -69,9 +69,11 @@ def calibration_bins(positive: np.ndarray, probability: np.ndarray, n_bins: int 
 
 @styled
 def calibration_curves(predictions: Binary, n_bins: int = 8, *, order: Sequence[str] | None = None) -> Figure:
-    """Draw how often each predicted probability came true, in bins of equal numbers, with 95 % intervals.
+    """Draw observed frequencies against predicted probabilities, in bins with equal numbers of subjects, with 95 %
+    intervals.
 
-    Marks below are the probabilities themselves. Where the bins are close together, the axis of probabilities is too.
+    Marks at the bottom show the probabilities themselves. If the bins are close together, the axis is zoomed in on
+    them.
 
     Examples
     --------

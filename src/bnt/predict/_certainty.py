@@ -73,16 +73,16 @@ def _same(value: object) -> str:
 
 
 def venn_abers(probability: float, calibration: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
-    """Return the interval of a positive class' probability.
+    """Return the Venn-Abers interval of the probability of the positive class.
 
     Parameters
     ----------
     probability : float
-        What the model says of the new subject.
+        The model's probability for the new subject.
     calibration : array, (n,)
-        What it says of the calibration subjects.
+        Its probabilities for the calibration subjects.
     positive : array of bool, (n,)
-        What they are.
+        Whether the calibration subjects are positive.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def connectome_features(edges: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TrainingProfile:
-    """What the training subjects look like.
+    """Statistics of the training subjects, to compare new subjects with.
 
     Attributes
     ----------

@@ -140,7 +140,8 @@ def seen_before(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame:
 def top_connections(
     trained: TrainedRun, cohort: Cohort, n_top: int = 5, method: str | None = None, rois: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Return the connections that moved each subject's prediction most, one row each, the strongest first.
+    """Return the connections with the largest contributions to each subject's prediction, one row each, strongest
+    first.
 
     Parameters
     ----------
@@ -151,14 +152,15 @@ def top_connections(
     method : str, optional
         See :func:`bnt.explain._edges.attributions`.
     rois : DataFrame, optional
-        Names of the ROIs; those of the training cohort without it, or else of ``cohort``.
+        Names of the ROIs; by default those of the training cohort, or else of ``cohort``.
 
     Returns
     -------
     DataFrame
-        ``participant_id, rank, connection, roi_a, roi_b, value, training_mean, contribution``: the contribution is
-        to the margin of the last class (or the score); positive speaks for it. A linear model that centres sites
-        compares with the training subjects of the same site, and ``training_mean`` is still that of all.
+        ``participant_id, rank, connection, roi_a, roi_b, value, training_mean, contribution``. The contribution is to
+        the margin of the last class (or the score); a positive one supports it. A linear model that centres sites
+        compares with the training subjects of the same site, but ``training_mean`` is always that of all training
+        subjects.
 
     Examples
     --------
@@ -207,7 +209,7 @@ def _roi_name(row: dict) -> str:
 def subject_table(
     trained: TrainedRun, cohort: Cohort, explain: int = 0, method: str | None = None, *, adapt: bool = False
 ) -> pd.DataFrame:
-    """Return predictions with what is needed to read them, one row per subject.
+    """Return predictions with intervals and comparisons with the training data, one row per subject.
 
     Parameters
     ----------
@@ -215,9 +217,9 @@ def subject_table(
     cohort : Cohort
         New subjects.
     explain : int
-        How many connections to name for each; 0 names none.
+        Number of connections to name for each subject; 0 names none.
     method : str, optional
-        How they are found.
+        The method that finds them.
     adapt : bool
         Centre new sites on the training mean, from their unlabelled scans.
 

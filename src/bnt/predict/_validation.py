@@ -33,23 +33,23 @@ SHOWN = ("auroc", "calibration_slope", "calibration_intercept", "r2", "mae")
 
 @dataclass
 class Validation:
-    """What :func:`validate_run` found.
+    """The results of :func:`validate_run`.
 
     Attributes
     ----------
     facts : dict
-        Of the run and the cohort: model, label, numbers of people, the threshold, what was done about new sites.
+        Facts about the run and the cohort: model, label, numbers of people, threshold, treatment of new sites.
     metrics : dict of Estimate
     subgroups : DataFrame
-        One row per group: its number of people and the estimates that it allows.
+        One row per subgroup: its number of people and its estimates.
     people : DataFrame
         One row per person: label, prediction, distance from the training data.
     own_test : dict
-        AUROC (or r2) of the run's own test part, and the difference from it, where there are both.
+        AUROC (or r2) of the run's own test set and the difference from it, if both are available.
     power : dict
-        What a sample of this size can show.
+        Statistical power of a sample of this size.
     findings : list of str
-        What to conclude, in sentences; the most important first.
+        Conclusions in sentences, the most important first.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Validation:
 def validate_run(
     trained: TrainedRun, cohort: Cohort, *, adapt: bool = False, allow_same_ids: bool = False
 ) -> Validation:
-    """Score a run on people that it has not seen.
+    """Validate a run on people that it has not seen.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ def validate_run(
     adapt : bool
         Centre new sites on the training mean, from their unlabelled scans.
     allow_same_ids : bool
-        Take people whose ids are those of training people: ids such as ``sub-01`` repeat between studies. The same scan
-        is refused in any case.
+        Accept people whose ids equal those of training subjects, because ids such as ``sub-01`` occur in many studies.
+        The same scan is always refused.
 
     Examples
     --------

@@ -19,19 +19,19 @@ LARGEST = 15_000_000  # bytes of a page
 def write_report(
     folder: str | Path, out: str | Path | None = None, *, refresh: int = 0, with_ids: bool = False
 ) -> Path:
-    """Write ``report.html`` into a run's or a study's folder, or to ``out``; return where it is.
+    """Write ``report.html`` into the folder of a run or a study, or to ``out``; return its path.
 
     Parameters
     ----------
     folder : path
-        Made by ``bnt train`` or ``bnt compare``.
+        A folder made by ``bnt train`` or ``bnt compare``.
     out : path, optional
         The file to write.
     refresh : int
-        Seconds after which a browser reads the page of an unfinished study again; 0 is never, and then an
-        unfinished study needs at least one finished run.
+        Seconds after which a browser reloads the report of an unfinished study; 0 is never. With 0, an unfinished study
+        needs at least one finished run.
     with_ids : bool
-        Also the ids of subjects (the table of splits) and whole paths. Without them the page can be shared.
+        Also write the ids of subjects (the table of splits) and full paths. Without them the report can be shared.
 
     Examples
     --------
@@ -73,16 +73,16 @@ def watch_report(
     say: Callable[[str], None] = print,
     with_ids: bool = False,
 ) -> Path:
-    """Keep a study's page current until all its runs are finished, or its command has ended; return where it is.
+    """Update the report of a study until all its runs are finished or its command has ended; return its path.
 
     Parameters
     ----------
     folder : path
-        A study; it may not have begun yet.
+        The folder of a study, which may not have started yet.
     out : path, optional
         The file to write.
     every : float
-        Seconds between two looks; the page is written again only when something has changed.
+        Seconds between two checks; the report is written again only if something has changed.
     say : callable
         Called with a line whenever a run has finished.
     with_ids : bool

@@ -189,16 +189,16 @@ def long_counts(counts: dict[str, np.ndarray], names: Sequence[str]) -> pd.DataF
 
 
 def write_validation(found: Validation, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a validation as a folder, whole or not at all; return where its page is.
+    """Write a validation to a folder, completely or not at all; return the path of its report.
 
     Parameters
     ----------
     found : Validation
         From :func:`bnt.predict.validate_run`.
     folder : path
-        A folder that does not exist: ``validation.json``, ``people.csv``, ``subgroups.csv``, ``validation.html``.
+        The folder to make, with ``validation.json``, ``people.csv``, ``subgroups.csv`` and ``validation.html``.
     overwrite : bool
-        Replace a validation that is there.
+        Replace an existing validation.
 
     Examples
     --------
