@@ -35,7 +35,7 @@ class Export:
     model_file: Path | None = None
     """The file of a model of your own, if you trust it: it is run. Not needed where you trained with it yourself."""
     overwrite: bool = False
-    """Replace an exported model that is there."""
+    """Replace an existing exported model."""
 
     def run(self) -> None:
         """Export, upload if asked, and say where the model is."""

@@ -71,7 +71,7 @@ def write_together(out: Path, makers: Mapping[str, Callable[[Path], object]], *,
     makers : mapping
         For each atlas what makes its cohort in the folder that it is given; the first is the cohort's own.
     overwrite : bool
-        Replace a cohort that is at ``out``.
+        Replace an existing cohort at ``out``.
     """
     first, *others = makers
     with new_folder(out, overwrite=overwrite) as work:

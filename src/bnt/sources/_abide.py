@@ -141,24 +141,24 @@ def fetch_abide(
     out : path
         The cohort's folder.
     data_dir : path, optional
-        Where nilearn keeps its data sets; files of ``data_dir/ABIDE_pcp`` are used, the rest is
-        downloaded there. nilearn's own default when not given.
+        nilearn's data folder, by default nilearn's own. Files in ``data_dir/ABIDE_pcp`` are used, and missing ones are
+        downloaded there.
     subjects : {"paper", "all", "quality-checked"}
         The paper's 1,009 (100 volumes or more), all 1,035, or the 871 that passed every rater.
     kind : str
-        Connectivity, see :data:`bnt.connectivity.KINDS`.
+        Kind of connectome, see :data:`bnt.connectivity.KINDS`.
     duplicates : {"group", "drop"}
-        What to do with a scan that is in the release twice: give both the same group, or keep the first.
+        How to treat a scan that is in the release twice: give both the same family, or keep only the first.
     pipeline, derivative, band_pass, global_signal_regression
-        Which preprocessing and atlas; the defaults are the paper's. Several derivatives give one cohort with several
+        Preprocessing and atlas; the defaults are those of the paper. Several derivatives give one cohort with several
         atlases.
     limit : int, optional
-        Only the first so many subjects of the release's table.
+        Read only this many subjects, the first of the release's table.
     jobs : int
         Processes that read the files; 0 is one per core.
     dtype : {"float32", "float16"}
     overwrite : bool
-        Replace a cohort that is at ``out``.
+        Replace an existing cohort at ``out``.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from bnt.errors import BadInput
 
 @dataclass(frozen=True)
 class Denoising:
-    """How the series of fMRIPrep's images are cleaned; see :func:`bnt.import_cohort`.
+    """How time series of fMRIPrep images are denoised; see :func:`bnt.import_cohort`.
 
     Examples
     --------

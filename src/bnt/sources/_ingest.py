@@ -88,58 +88,60 @@ def import_cohort(
     source : path
         A folder of fMRIPrep, XCP-D or C-PAC derivatives, of CIFTI files or of plain files, or one file.
     out : path
-        The folder to make. It appears when every scan has passed its checks, or not at all.
+        The folder to make. It is written only if every scan passes its checks.
     participants : path, optional
-        The table of labels; for derivatives, ``participants.tsv`` of the BIDS root is found.
-        A scan that is not in the table is refused unless ``drop_unlisted``; rows without a scan are counted.
+        The table of labels; for derivatives, the ``participants.tsv`` of the BIDS root is found. A scan that is not in
+        the table is refused unless ``drop_unlisted`` is set; rows without a scan are counted.
     kind : str, optional
-        Of series: the connectivity to compute. Of matrices: what their numbers are.
-        ``pearson`` unless given; ``shrunk-z`` for the authors' file.
+        For time series, the kind of connectome to compute; for matrices, the kind of their values. ``pearson`` by
+        default; ``shrunk-z`` for the authors' file.
     format : {"auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors"}
     atlas : str or sequence of str, optional
-        Needed where the files are of several atlases, and for fMRIPrep's images: a file (``atlas.nii.gz``,
-        ``atlas.dlabel.nii``) or a name that nilearn or TemplateFlow fetches (``schaefer_2018:400``). Several give one
-        cohort with several atlases (:meth:`Cohort.with_atlas`).
+        Needed if there are files of several atlases, and for fMRIPrep images: a file (``atlas.nii.gz``,
+        ``atlas.dlabel.nii``) or a name that nilearn or TemplateFlow downloads (``schaefer_2018:400``). Several atlases
+        give one cohort with several atlases (:meth:`Cohort.with_atlas`).
     denoising : Denoising, optional
-        Of images: confounds, filter and scrubbing (:class:`bnt.sources.Denoising`).
+        For images: confounds, filter and scrubbing (:class:`bnt.sources.Denoising`).
     jobs : int
-        Processes that read images and, of a hundred or more, files of numbers; 0 is one per core. The cohort is the
-        same to the bit whatever their number.
+        Number of processes that read images, or a hundred or more other files; 0 is one per core. The cohort is
+        bit-identical whatever their number.
     data_dir : path, optional
-        Where nilearn keeps the atlases it fetches.
+        nilearn's folder of downloaded atlases.
     runs : {"average", "first", "separate", "sessions", "concatenate"}
-        Several sessions or runs of a participant: the mean of their connectomes (through Fisher's z), the first, one
-        row per run, one row per session (the mean of its runs), or one connectome of the joined series. With several
-        rows per participant, results are still counted and tested by participants.
+        How to combine several sessions or runs of a participant: the mean of their connectomes (by Fisher's z), the
+        first, one row per run, one row per session (the mean of its runs), or one connectome of the concatenated time
+        series. With several rows per participant, results are still counted and tested per participant.
     content : {"auto", "series", "matrix"}
-        What the files hold. ``auto`` takes a square symmetric array for a matrix, and the series where derivatives
-        have both.
+        Content of the files. ``auto`` reads a square symmetric array as a matrix, and prefers time series if
+        derivatives have both.
     pattern : str, optional
-        Take only files whose name matches, such as ``*_task-rest_*``.
+        Read only files whose name matches, such as ``*_task-rest_*``.
     variable : str, optional
-        The array to take from ``.npz`` and ``.mat`` files.
+        The array to read from ``.npz`` and ``.mat`` files.
     rois : path, optional
         A table with ``label, x, y, z, network``, in the order of the scans or with their labels.
     id_column, site_column, family : str
-        Columns of the participants table: the names that the scans have, the sites (found where the column is called
-        ``site`` or ``SITE_ID``), and the families, who stay together in splits (found where it is called
-        ``family_id`` or the like).
+        Columns of the participants table with the names of the scans, the sites, and the families, which stay together
+        in splits. A column called ``site`` or ``SITE_ID``, and one called ``family_id`` or similar, is found without
+        this.
     keep_case : bool
-        Keep ``MDD`` and ``mdd`` apart; by default words that differ in case or spaces only are one, and that is said.
+        Treat ``MDD`` and ``mdd`` as different; by default, words that differ only in case or spaces are one, with a
+        message.
     min_volumes : int
         A run with fewer volumes is refused, or left out with ``drop_short``.
     allow_asymmetric : bool
-        Average the halves of matrices that are not symmetric, and list them in the cohort's findings.
+        Average the two halves of asymmetric matrices, and list them in the cohort's findings.
     transpose : bool
-        Series have ROIs in rows and volumes in columns. Without it such series are refused where no names of ROIs are
-        given and time is seen to run along the columns; ``content="series"`` leaves that check out.
+        Time series have ROIs in rows and volumes in columns. Without this option, such time series are refused if the
+        ROIs have no names and time seems to run along the columns; ``content="series"`` skips that check.
     max_expanded : float
-        GB that one compressed file may expand to; a larger one is refused.
+        Limit in GB of the expanded size of one compressed file; a larger file is refused.
     dtype : {"float32", "float16"}
     overwrite : bool
-        Replace a cohort that is at ``out``.
+        Replace an existing cohort at ``out``.
     work : path, optional
-        Where the series of images are kept for other imports; without it beside ``out``, until that is complete.
+        Folder that keeps the extracted time series of images for other imports. By default they are next to ``out``
+        until it is complete.
 
     Returns
     -------
@@ -219,11 +221,11 @@ def read_cohort(
     source : path
         As in :func:`import_cohort`.
     like : Cohort or path, optional
-        A cohort made before: ``kind``, ``runs`` and ``content`` are as for that one where they are not given.
+        An existing cohort, which gives the defaults of ``kind``, ``runs`` and ``content``.
     participants, kind, format, atlas, runs, content, pattern, variable, id_column, site_column, min_volumes
         As in :func:`import_cohort`.
     max_expanded : float
-        GB that one compressed file may expand to.
+        Limit in GB of the expanded size of one compressed file.
 
     Returns
     -------

@@ -179,35 +179,35 @@ def simulate_cohort(
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Cohort:
-    """Simulate a multi-site cohort with modules, site shifts, motion and a known class effect.
+    """Simulate a multi-site cohort with functional networks, site effects, motion and a known class effect.
 
     Parameters
     ----------
     n_subjects, n_rois, n_sites : int
     effect : float
-        Cohen's d of the classes in the coupling of each planted pair; 0 plants nothing. The default
-        gives a linear SVM about the AUROC it has on ABIDE, with ABIDE's numbers of subjects and ROIs.
+        Cohen's d between the classes in the coupling of each affected pair of networks; 0 is no effect. With ABIDE's
+        numbers of subjects and ROIs, the default gives a linear SVM about the AUROC that it has on ABIDE.
     seed : int
     n_modules : int
-        Networks the ROIs belong to: ``cohort.rois["network"]``.
+        Number of networks, in ``cohort.rois["network"]``.
     n_volumes : int, optional
-        The same number for all; by default each site has its own.
+        Number of volumes of every scan; by default each site has its own.
     effect_pairs : sequence, optional
-        Where the effect is: ``("Default", "Visual")`` or ``"Default:Visual"``, weaker in the positive
-        class, or with a third part ``+``, stronger. Recorded in ``cohort.source["effect_pairs"]``.
+        The affected pairs of networks: ``("Default", "Visual")`` or ``"Default:Visual"``. The coupling is weaker in the
+        positive class or, with a third part ``+``, stronger. Stored in ``cohort.source["effect_pairs"]``.
     kind : str
-        Connectivity, see :data:`bnt.connectivity.KINDS`.
+        Kind of connectome, see :data:`bnt.connectivity.KINDS`.
     sex_effect : float
-        The same for men against women, in pairs of its own (``cohort.source["sex_pairs"]``).
+        Effect of men against women, in other pairs (``cohort.source["sex_pairs"]``).
     male_share : float
     series : bool
-        Keep the time series.
+        Whether to store the time series.
     out : path, optional
-        Stream to this folder, a few subjects at a time, instead of keeping the cohort in memory.
+        Write to this folder, a few subjects at a time, instead of keeping the cohort in memory.
     dtype : {"float32", "float16"}
         Of the connectomes on disk.
     overwrite : bool
-        Replace a cohort that is at ``out``.
+        Replace an existing cohort at ``out``.
 
     Returns
     -------

@@ -22,15 +22,15 @@ LEVEL = 0.01
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that :func:`audit_splits` found.
+    """One finding of :func:`audit_splits`.
 
     Attributes
     ----------
     check : str
-        Which check: one of ``leak``, ``constant-training``, ``test-part-twice``, ``no-validation``, ``small-test``,
+        The check: one of ``leak``, ``constant-training``, ``test-part-twice``, ``no-validation``, ``small-test``,
         ``not-in-test``, ``labels``, ``label-inversion``, ``hard-labels``, ``test-selection``.
     sentence : str
-        What was found, with the split and a subject.
+        The finding, with the split and a subject.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class Finding:
 def audit_splits(
     splits: str | Path, cohort: Cohort, predictions: str | Path | None = None, label: str = "diagnosis"
 ) -> list[Finding]:
-    """Check a table of splits and, where given, predictions made with it; an empty list is a clean result.
+    """Check a table of splits and, if given, predictions made with it. An empty list means no findings.
 
     Parameters
     ----------
@@ -55,10 +55,10 @@ def audit_splits(
         and ``part``, in which a subject may be in two parts.
     cohort : Cohort
     predictions : path, optional
-        A table with ``participant_id``, ``probability`` (of the positive class, the larger of the two) and, where there
-        are several, ``split``; where known also ``part`` (validation or test) and ``label``.
+        A table with ``participant_id``, ``probability`` (of the positive class, the larger of the two labels) and, if
+        there are several splits, ``split``; if known also ``part`` (validation or test) and ``label``.
     label : str
-        Column of the cohort that was predicted, of two classes.
+        The predicted column of the cohort, with two classes.
 
     Examples
     --------

@@ -91,20 +91,20 @@ def named_splits(
     seed: int = 0,
     **settings: Any,
 ) -> list[Split]:
-    """Return splits of a protocol, or columns of a table of splits, with names that say where they come from.
+    """Return the splits of a protocol or of a table, with names that contain their source.
 
     Parameters
     ----------
     cohort : Cohort
     label : str, array or None
-        What is shared out evenly; a table does not use it.
+        The label to stratify by; not used for a table.
     name : str
         A protocol or a table, as for :func:`~bnt.splits.protocol`.
     n_splits : int or None
-        How many; None for as many as the protocol has by its settings. Leave-one-site-out always gives all sites.
+        Number of splits; None is the number in the protocol's settings. Leave-one-site-out always gives all sites.
     names : sequence of str
-        Which splits: columns of a table, ``split3`` of a protocol, sites to leave out; the first ``n_splits`` without
-        it.
+        The splits to return: columns of a table, ``split3`` of a protocol, or sites to leave out; by default the first
+        ``n_splits``.
     seed : int
         Seed of the protocol.
     **settings

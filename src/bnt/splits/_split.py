@@ -59,12 +59,12 @@ class SplitName(NamedTuple):
 
 @dataclass(frozen=True)
 class Split:
-    """Who is trained on, selected on and tested on, by participant id.
+    """The participant ids of a training, a validation and a test set.
 
     Parameters
     ----------
     name : str
-        Where it comes from: ``site-stratified:0:split3``, ``splits.csv:seed100`` (see :class:`SplitName`).
+        The name with its source: ``site-stratified:0:split3``, ``splits.csv:seed100`` (see :class:`SplitName`).
     train, validation, test : tuple of str
         Participant ids.
     protocol : str

@@ -33,7 +33,7 @@ def _at_least_one(name: str, count: int) -> None:
 
 @dataclass(frozen=True)
 class SiteStratifiedSplit:
-    """Repeated random splits in which every site x label stratum is shared out evenly.
+    """Repeated random splits, stratified by site x label.
 
     The sizes are exact (706 / 100 / 203 for the 1,009 subjects of ABIDE) and each stratum is within one subject
     of its quota. Strata with fewer than three subjects are pooled over sites, class by class. Subjects who share
@@ -49,7 +49,7 @@ class SiteStratifiedSplit:
     stratify : bool
         False ignores sites and labels, as :class:`RandomSplit` does.
     train_fraction : float
-        Keep this share of the training part; validation and test stay as they are.
+        Use only this share of the training set; validation and test sets do not change.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def _with_validation(
 
 @dataclass(frozen=True)
 class RepeatedKFold:
-    """k folds, each tested once per repeat, stratified by site x label; validation comes from the other folds.
+    """Repeated k-fold cross-validation, stratified by site x label; the validation set comes from the training folds.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def inner_folds(cohort: Cohort, label: str, outer: Split, n_folds: int = 5) -> l
 
 @dataclass(frozen=True)
 class LeaveOneSiteOut:
-    """Every site tested once by models that never saw it; validation comes from the other sites, stratified.
+    """Leave one site out: every site is the test set once; the validation set comes from the other sites, stratified.
 
     A subject of another site who shares a group or a scan with someone of the tested site is left out of that split.
 
@@ -250,23 +250,23 @@ class LeaveOneSiteOut:
 class ReleasedSplit:
     """The authors' released splitter: one training set for all repeats, validation and test swapped.
 
-    It differs from the paper's text: the training subjects are the same in every repeat (the first stage is seeded
-    with 42), strata are sites only, and the two remaining parts are swapped, so that models are selected on the larger
-    one (203 subjects of ABIDE) and tested on the smaller (100).
+    It differs from the paper's text. The training subjects are the same in every repeat (the first stage is seeded with
+    42), and strata are sites only. The two remaining parts are swapped, so models are selected on the larger one (203
+    subjects of ABIDE) and tested on the smaller one (100).
 
-    Subject for subject it is what the authors' two stages give after ``numpy.random.seed(seed)``, one repeat after
-    the other. One thing is ours: a group or scan that the authors' splitter would tear apart is brought together by
-    exchanging its stray members with subjects of the same site (and class, where there is one); a stray for whom
-    there is no partner is left out.
+    The subjects are exactly those of the authors' two stages after ``numpy.random.seed(seed)``, one repeat after the
+    other. There is one exception: if the authors' splitter would divide a family or a duplicated scan, its members are
+    brought together by exchanging them with subjects of the same site (and class, if possible). A member without such a
+    partner is left out.
 
     Parameters
     ----------
     n_splits : int
     seed : int
-        Of the second stage, which divides the subjects who are not trained on. The authors set none.
+        Seed of the second stage, which divides the subjects outside the training set. The authors set none.
     stratify : bool
-        False draws both stages without regard to the sites, as the authors' code does for ABCD: each repeat has a
-        training set of its own, and nothing is swapped (validation is the smaller part, test the larger).
+        False ignores the sites in both stages, as the authors' code does for ABCD. Each repeat then has its own
+        training set, and nothing is swapped (validation is the smaller part, test the larger).
     train_fraction : float
         As released: the training set is drawn smaller, and the part called validation has floor(0.2 n) subjects
         instead of the rest.

@@ -35,7 +35,8 @@ BEYOND_STEPS = 1.15  # validation and reading beside the steps themselves
 
 @dataclass(frozen=True)
 class Variant:
-    """A model with options, a recipe and what is done around it, under a name; ``atlas`` is another of the cohort's.
+    """A named model with options, recipe and adjustments (harmonisation, confounds); ``atlas`` selects another atlas of
+    the cohort.
 
     Examples
     --------

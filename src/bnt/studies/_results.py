@@ -259,9 +259,10 @@ def limits(metric: str, runs: pd.DataFrame) -> tuple[float, float]:
 
 
 def summary_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per variant: mean, SD and corrected 95 % interval of every metric, and what it cost.
+    """Return one row per variant: mean, SD and corrected 95 % interval of every metric, and its cost.
 
-    ``<metric>_n`` is the number of splits behind a metric: fewer than ``n_splits`` where it is undefined on some.
+    ``<metric>_n`` is the number of splits with this metric; it is smaller than ``n_splits`` if the metric is undefined
+    on some splits.
 
     Examples
     --------

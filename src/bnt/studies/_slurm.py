@@ -30,18 +30,18 @@ ADVICE = {"OUT_OF_MEMORY": "give more --memory-gb and ", "TIMEOUT": "give more -
 
 @dataclass(frozen=True)
 class Slurm:
-    """What each run of a study asks SLURM for; its CPUs are the study's threads, and cuda asks for one GPU.
+    """SLURM resources of each run of a study. The number of CPUs is the study's threads, and cuda requests one GPU.
 
     Parameters
     ----------
     partition : str
-        The cluster's default where it is empty.
+        Empty for the cluster's default.
     minutes : int
-        After which SLURM ends a run.
+        Time limit of a run.
     memory_gb : float, optional
-        The cluster's default where it is not given.
+        None for the cluster's default.
     at_once : int
-        Runs at a time; 0 leaves that to SLURM.
+        Largest number of runs at a time; 0 leaves it to SLURM.
     extra : mapping
         Other options of ``sbatch``, without their dashes.
 

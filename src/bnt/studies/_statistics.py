@@ -42,8 +42,8 @@ def summarise(scores: Sequence[float], test_to_train: float = 0.0) -> Summary:
     ----------
     scores : sequence of float
     test_to_train : float
-        Size of the test part over that of the training part, for splits that overlap; 0 treats the
-        splits as independent.
+        Size of the test set divided by that of the training set, for overlapping splits; 0 treats the splits as
+        independent.
 
     Examples
     --------

@@ -32,8 +32,8 @@ from bnt.training._trained import clear, damage
 class Study:
     """A grid of runs in one folder: ``study.json``, ``runs/``, and the tables made from them.
 
-    With more or fewer variants, splits or seeds a study of the same folder resumes: what was asked for before stays in
-    the study and in its tables. A variant or a split that means something else now is refused.
+    A study of the same folder is resumed, also with more or fewer variants, splits or seeds: earlier ones stay in the
+    study and in its tables. If the name of a variant or split now means something else, it is refused.
 
     Parameters
     ----------
@@ -47,18 +47,18 @@ class Study:
         Shared by all variants.
     seeds : sequence of int
     command : str
-        What was typed, to be kept in ``study.json``.
+        The command as typed, stored in ``study.json``.
     cache_gb : float
-        Largest size of what is computed once and kept in ``COHORT/cache``; 0 keeps nothing there.
+        Size limit of ``COHORT/cache``, which stores shared intermediate results; 0 stores nothing.
     memory_gb : float, optional
-        About how much memory a run of a classical model may take; by default half of its machine's. Beyond it the
+        Approximate memory limit of a run of a classical model; by default half of the machine's memory. Beyond it,
         features stay on disk.
 
     Attributes
     ----------
     cautions : list of str
-        What will be undefined or misleading, in sentences: the AUROC of a split whose test part lacks a class, or of
-        classes whose share differs strongly between sites.
+        Warnings about undefined or misleading results: the AUROC of a split whose test set lacks a class, or classes
+        whose share differs strongly between sites.
 
     Examples
     --------

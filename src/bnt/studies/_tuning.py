@@ -92,13 +92,14 @@ class Tuning:
     search : {"grid", "free"}
         The paper's grid, or Optuna.
     grid : dict, optional
-        A grid in place of the paper's: options, or fields of the recipe after ``recipe.``, and their values.
+        A grid that replaces the paper's: options, or recipe fields with the prefix ``recipe.``, and their values.
     n_trials : int
         Trials per split of a free search.
     inner_folds : int
-        Folds that choose, on splits of the protocol ``nested``; on others the validation part does.
+        Number of inner folds that select the settings, with the protocol ``nested``; other protocols use the validation
+        set.
     baseline : bool
-        Whether the model as it is, untuned, is tested beside the tuned one.
+        Whether the model with its default settings is also tested.
 
     Examples
     --------

@@ -30,28 +30,28 @@ KINDS_OF_0_1 = {"pearson": "paper", "shrunk-z": "released"}
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run's numbers.
+    """All settings that affect the numbers of a run.
 
     Attributes
     ----------
     model, options, revision, source_sha256
-        Name in the catalogue, the options given, and which revision of the model it was; of a model of one's own,
-        its file and the file's digest.
+        Name in the catalogue, the given options, and the revision of the model; for a user's own model, its file and
+        the file's digest.
     recipe_name, recipe
-        The recipe it started from and all its fields.
+        The name of the recipe, and all its fields after changes.
     label, task
-        Which column is predicted, and as what.
+        The predicted column, and the task (classes or a score).
     seed, threads, device, bf16
-        Same seed, same thread count, same device: same bits.
+        The same seed, number of threads and device give bit-identical results.
     cohort, data_sha256, n_rois, kind, diagonal, rois
-        Which data: the folder as it was given, and the sha256 of its scans, series, sites and labels;
-        the names of the ROIs in their order, where they have any.
+        The data: the folder as given, the sha256 of its scans, time series, sites and labels, and the names of the ROIs
+        in their order, if they have names.
     data_sha256_of_0_2
         The digest that bnt 0.1 and 0.2 gave the same data, so that their runs are known again. It is not written.
     split, split_sha256
         A name for the split and the digest of its index lists.
     adjustments
-        What is done around the model: harmonisation, confounds, class weights, threshold.
+        Harmonisation, confounds, class weights and threshold.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def describe(
     positive: str | None = None,
     adjustments: Adjustments | None = None,
 ) -> RunConfig:
-    """Check what a run would need and return its configuration; nothing is written.
+    """Check the settings of a run and return its configuration, without writing anything.
 
     Examples
     --------

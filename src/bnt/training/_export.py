@@ -69,13 +69,14 @@ def export_run(
     out : path
         The folder to write.
     licence : str
-        The hub's name of a licence for the card, such as ``mit`` or ``cc-by-4.0``; none is claimed without it.
+        Licence for the model card by its name on the hub, such as ``mit`` or ``cc-by-4.0``; none by default.
     onnx : bool
-        Also write ``model.onnx``, for programs without torch; refused where ONNX lacks an operator of the network.
+        Also write ``model.onnx``, for programs without torch; refused if ONNX lacks an operator of the network.
     overwrite : bool
-        Replace an exported model that is there.
+        Replace an existing exported model.
     model_file : path, optional
-        The file of a model of your own, if you have not trained with it here: it is run, to check what is written.
+        The Python file of your own model, if you have not trained with it on this machine. It is run to check the
+        export.
 
     Returns
     -------

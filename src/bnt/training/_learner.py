@@ -48,7 +48,7 @@ ADJUSTMENT = "adjustment."  # before the names of what the adjustments learned
 
 
 class Learner(ABC):
-    """A model of one run, before or after it is fitted.
+    """The model of a run, before or after it is fitted.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class Learner(ABC):
         folder : path, optional
             Where checkpoints go; none are kept without it.
         watch : callable, optional
-            Told the stage and each epoch's metrics.
+            Called with the stage and the metrics of each epoch.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class Learner(ABC):
 
 
 def make_learner(config: RunConfig) -> Learner:
-    """Return the learner for a run's model, as its row in the catalogue says.
+    """Return the learner of a run's model, by its entry in the catalogue.
 
     Examples
     --------

@@ -17,24 +17,25 @@ from bnt.models._registry import check_value
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained, selected and tested.
+    """Training hyperparameters of a network.
 
     Attributes
     ----------
     inputs
-        Whether networks see connectomes as they are, or less the mean of the training part (and over its SD).
+        ``raw`` gives networks the connectomes unchanged; ``centred`` subtracts the mean of the training set (and
+        divides by its SD).
     epochs, min_steps, batch_size, drop_last
-        Passes over the training part, raised for small cohorts until they make ``min_steps`` steps; subjects
-        per step; whether a last short batch is left out.
+        Epochs, increased for small cohorts to reach ``min_steps`` steps; subjects per step; whether a last short batch
+        is left out.
     lr, lr_end, warmup, horizon, count_dropped
         Learning rate at the start and the end of a cosine counted in real steps; ``warmup`` is the
         share of steps that rise linearly to ``lr`` first; ``horizon`` plans the cosine for more epochs
         than are made (0 plans it for ``epochs``); ``count_dropped`` plans it, as the released code does, for
         ceil(n / batch_size) steps per epoch even where the last batch is left out.
     weight_decay, decoupled
-        L2 as the paper (Adam), or decoupled from the gradient (AdamW).
+        L2 penalty as in the paper (Adam), or decoupled from the gradient (AdamW).
     halve_every
-        Halve the learning rate every so many epochs in place of the cosine; 0 is off.
+        Halve the learning rate every so many epochs instead of the cosine schedule; 0 is off.
     reduction
         Whether the loss of a batch is the mean or, as in the released code, the sum over subjects.
     mixup
@@ -44,8 +45,8 @@ class Recipe:
     ema
         Decay per step of the averaged weights that are validated and tested; 0 is off.
     select
-        Whose weights are tested: those of the epoch with the best validation score (the earliest on
-        ties), with the best trailing mean of ``smooth`` epochs, or the last ones.
+        Epoch whose weights are tested: ``best`` validation score (the earliest on ties), best trailing mean of
+        ``smooth`` epochs (``smoothed``), or the ``last`` epoch.
     patience
         Stop after this many epochs without a better (smoothed) validation score; 0 is never.
     n_members
@@ -145,10 +146,10 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     name : str
         ``paper``, ``released``, ``default`` or ``best``.
     model : str, optional
-        For whom: the fields that its entry in the catalogue sets override the recipe's (``training`` in every
-        recipe, ``budget`` in ``default`` and ``best``).
+        The model to train. Its entry in the catalogue overrides fields of the recipe (``training`` in every recipe,
+        ``budget`` in ``default`` and ``best``).
     **changes
-        Fields of :class:`Recipe` to set; None leaves a field as the recipe has it.
+        Fields of :class:`Recipe` to change; None keeps the value of the recipe.
 
     Examples
     --------
@@ -179,23 +180,22 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
 
 @dataclass(frozen=True)
 class Adjustments:
-    """What is done around a model, as plain data; the defaults do nothing.
+    """Steps around a model (harmonisation, confounds, class weights, threshold) as plain data; the defaults do nothing.
 
     Attributes
     ----------
     harmonise
         ``combat`` harmonises the edges of sites.
     keep
-        Columns of ``participants.tsv`` whose effects ComBat keeps, joined by ``+``. The label is refused: it is not
-        known of new subjects.
+        Columns of ``participants.tsv`` whose effects ComBat preserves, joined by ``+``. The label is refused, because
+        it is not known for new subjects.
     confounds
-        Columns regressed out of the edges, joined by ``+``. Linear models regress them out of their features; of
-        networks that read series they are regressed out of the decisions (:mod:`bnt.training._adjustments`).
+        Columns to regress out, joined by ``+``: out of the features of linear models, out of the decisions of networks
+        that read time series, and out of the edges for all other models (:mod:`bnt.training._adjustments`).
     class_weight
         ``balanced`` weights each class by the inverse of its share of the training part.
     threshold
-        ``validation`` chooses the probability above which the positive class is predicted, for the highest balanced
-        accuracy of the validation part; 0.5 without it.
+        ``validation`` selects the threshold with the highest balanced accuracy on the validation set; 0.5 by default.
 
     Examples
     --------

@@ -97,13 +97,13 @@ def train_run(
     config : RunConfig
         From :func:`describe`.
     folder : path
-        Where the run goes. ``DONE`` appears last.
+        The folder of the run. ``DONE`` is written last.
     resume : bool
-        Resume an interrupted run; a finished one of the same configuration is returned as it is.
+        Resume an interrupted run; a finished run of the same configuration is returned unchanged.
     overwrite : bool
-        Replace a run that is there.
+        Replace an existing run.
     watch : callable, optional
-        Told the stage and each epoch's metrics.
+        Called with the stage and the metrics of each epoch.
 
     Examples
     --------

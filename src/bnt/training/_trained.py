@@ -258,16 +258,16 @@ def of_people(table: pd.DataFrame) -> pd.DataFrame:
 
 
 class TrainedRun:
-    """The weights of a finished run and what they expect.
+    """A finished run, opened for prediction: its weights and settings.
 
     Parameters
     ----------
     folder : path
         A folder made by ``bnt train``, by the ``save`` of an estimator, or by ``bnt export``.
     device : str, optional
-        Where the networks go; by default where they were trained.
+        Device of the networks; by default the one they were trained on.
     options : dict, optional
-        The model's options, where ``config.toml`` cannot hold them.
+        Options of the model that ``config.toml`` cannot store.
     model_file : path, optional
         The file of a model of one's own. It is run; without it only a file that you trained with here is.
 
