@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from bnt.cohort._files import write_atomic
-from bnt.paper._output import write_outputs
+from bnt.paper._grid import write_outputs
 from bnt.paper._table1 import from_runs, read_runs
 
 START, END = "<!-- {name}: made by benchmarks/table1.py -->\n", "<!-- end of {name} -->"

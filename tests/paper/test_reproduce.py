@@ -14,7 +14,7 @@ from bnt.cli._main import main
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.paper._cost import exponent
-from bnt.paper._output import open_output
+from bnt.paper._grid import open_output
 from bnt.paper._plan import PRESETS, Plan
 from bnt.paper._reproduce import PARTS, reproduce
 from bnt.splits import read_splits

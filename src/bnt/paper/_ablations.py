@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt.paper._grid import GridResult, run_grid
-from bnt.paper._output import beside, beside_figure, circumstances, rows, same_limits, skipped
+from bnt.paper._grid import GridResult, circumstances, rows, run_grid, skipped
 from bnt.paper._plan import BACKBONES, FEATURES, NOTHING, TABLE2, Plan, Value, show
-from bnt.plotting._style import canvas, styled
+from bnt.plotting._style import beside, beside_figure, canvas, same_limits, styled
 from bnt.studies._job import Variant
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from bnt.bench import peak_memory
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.models import count_parameters, find_entry, list_models
-from bnt.paper._output import about, beside, beside_figure, changed_to_fit, listed, not_run, rows
+from bnt.paper._grid import about, changed_to_fit, listed, not_run, rows
 from bnt.paper._plan import NOTHING, PARAMETERS, RUNTIME, Plan, prepare, show
-from bnt.plotting._style import COLOURS, DASHES, MARKERS, canvas, styled
+from bnt.plotting._style import COLOURS, DASHES, MARKERS, beside, beside_figure, canvas, styled
 from bnt.studies._job import BEYOND_STEPS, Variant, fitted, step_seconds
 
 if TYPE_CHECKING:

@@ -25,23 +25,23 @@ from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
-from bnt.paper._grid import GridResult, run_grid
-from bnt.paper._output import (
+from bnt.paper._grid import (
     GREY,
+    GridResult,
     about,
     changed_to_fit,
     circumstances,
-    lines,
     listed,
     not_run,
     open_output,
     rows,
+    run_grid,
     skipped,
     training,
 )
 from bnt.paper._plan import Plan, prepare, show
 from bnt.plotting._charts import in_percent
-from bnt.plotting._style import COLOURS, canvas, styled
+from bnt.plotting._style import COLOURS, canvas, lines, styled
 from bnt.splits import Split, named_splits
 from bnt.studies._engine import run_jobs
 from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, locked, most_epochs, most_steps, step_seconds

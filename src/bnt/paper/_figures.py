@@ -16,10 +16,9 @@ from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._clusters import class_means, difference_score, member_assignments
 from bnt.explain._inside import mean_attention, part_rows
-from bnt.paper._grid import GridResult, run_grid
-from bnt.paper._output import beside_figure, circumstances, lines, rows, skipped
+from bnt.paper._grid import GridResult, circumstances, rows, run_grid, skipped
 from bnt.paper._plan import DIFFERENCE, FIGURE4_CLUSTERS, Plan, show
-from bnt.plotting._style import canvas, styled
+from bnt.plotting._style import beside_figure, canvas, lines, styled
 from bnt.studies._results import overlap
 from bnt.studies._statistics import paired_test, summarise
 from bnt.training._trained import TrainedRun

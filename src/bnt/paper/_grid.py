@@ -1,28 +1,38 @@
-"""A grid of variants and splits, run as a study: the results behind a table or figure of the paper."""
+"""Studies behind a table or figure of the paper: run a grid of variants and splits; write its files and Markdown."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from bnt._words import duration
+from bnt.cohort import Cohort
 from bnt.cohort._files import held, write_atomic
+from bnt.connectivity import KINDS
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models._registry import is_own
-from bnt.paper._output import open_output
-from bnt.paper._plan import Plan, prepare, show
+from bnt.paper._plan import N_RUNS, Plan, prepare, show
+from bnt.plotting._style import save_figure
 from bnt.splits import Split
 from bnt.studies._job import BEYOND_STEPS, Variant, epochs_in_words, most_epochs, most_steps, step_seconds
 from bnt.studies._results import read_study, run_table
 from bnt.studies._study import Study
 from bnt.studies._summary import write_tables
+from bnt.training._recipe import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKER = "reproduce.json"
+GREY = "#8C8C8C"
 
 
 @dataclass
@@ -192,3 +202,157 @@ def run_grid(
 def variants_of(folder: Path) -> list[Variant]:
     """Return the variants of a study on disk, each with the recipe that it was trained by; none is a user's own."""
     return [Variant.from_dict(one) for one in read_study(folder)["variants"] if not is_own(one["model"])]
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def cpu_time(runs: pd.DataFrame) -> float:
+    """Return the CPU seconds that all runs took together; what several of them used counts once."""
+    shared = runs["cpu_seconds_shared"].sum() if "cpu_seconds_shared" in runs else 0.0
+    return float(runs["cpu_seconds"].sum() - shared)
+
+
+def check_output(folder: Path, what: str) -> None:
+    """Refuse a folder that holds another table or figure; nothing is written."""
+    marker = folder / MARKER
+    if marker.is_file():
+        try:
+            other = json.loads(marker.read_text()).get("what")
+        except ValueError as error:
+            raise BadInput(f"{marker} is damaged ({error}): choose another folder.", parameter="out") from error
+        if other != what:
+            raise BadInput(
+                f"{folder} holds {other!r}, not {what!r}: choose one folder per table or figure.", parameter="out"
+            )
+
+
+def open_output(folder: str | Path, what: str) -> Path:
+    """Make the folder of one table or figure and mark it as such, or refuse one that holds another."""
+    folder = Path(folder)
+    check_output(folder, what)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / MARKER).is_file():
+            with held(folder / ".lock"):
+                if not (folder / MARKER).is_file():  # another command may have made it since
+                    write_facts(folder, {"what": what})
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written: {error.strerror}.", parameter="out") from error
+    return folder
+
+
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write what was asked for and with which versions."""
+    write_atomic(folder / MARKER, json.dumps(facts, indent=2) + "\n")
+
+
+def write_outputs(folder: Path, name: str, table: pd.DataFrame, markdown: str, figure: Figure) -> list[Path]:
+    """Write ``name.csv``, ``name.md``, ``name.png`` and ``name.pdf``."""
+    files = [folder / f"{name}.{ending}" for ending in ("csv", "md", "png", "pdf")]
+    write_atomic(files[0], table.to_csv(index=False))
+    write_atomic(files[1], markdown)
+    for file in files[2:]:
+        save_figure(figure, file)
+    return files
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
+
+
+def rows(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    text = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(text + ["| " + " | ".join(line) + " |" for line in lines]) + "\n"
+
+
+def skipped(result: GridResult) -> str:
+    """Return what was changed, skipped or failed, and why."""
+    return (
+        changed_to_fit(result.fitted)
+        + not_run(result.missing)
+        + listed("Failed runs; the numbers are from the others:", result.failed)
+    )
+
+
+def changed_to_fit(changed: Mapping[str, str]) -> str:
+    """Return which defaults were changed to fit the cohort."""
+    return listed("Changed:", changed)
+
+
+def not_run(missing: Mapping[str, str]) -> str:
+    """Return what has no result, and why."""
+    return listed("Not run, or failed:", missing)
+
+
+def listed(heading: str, reasons: Mapping[str, str]) -> str:
+    """Return names and their reasons under a heading, names with the same reason in one line; nothing for none."""
+    together: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        together.setdefault(why, []).append(f"`{name}`")
+    lines = "".join(f"- {', '.join(names)}: {why}.\n" for why, names in together.items())
+    return f"\n{heading}\n\n{lines}" if lines else ""
+
+
+def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
+    """Return recipe, epochs, batch size and stopping of the networks among the runs; exceptions are named after them.
+
+    Parameters
+    ----------
+    variants : sequence of Variant
+    runs : DataFrame
+        One row per run, with ``variant`` and ``n_train``: a small training part is passed over more often.
+    """
+    found: dict[str, list[str]] = {}
+    for variant in variants:
+        sizes = runs.loc[runs["variant"] == variant.name, "n_train"]
+        if not len(sizes) or not find_entry(variant.model).trains_in_epochs:
+            continue
+        most = [most_epochs(variant.recipe, int(n)) for n in sizes]
+        said = f"recipe `{variant.recipe_name}`, {epochs_in_words(most)} at most, batch {variant.recipe.batch_size}"
+        said += stopping_words(variant.recipe, max(most))
+        found.setdefault(said, []).append(variant.name)
+    if not found:
+        return ""
+    usual = max(found, key=lambda said: len(found[said]))
+    common = usual.partition(",")[0] + ", "  # the recipe's name is not said twice
+    others = [
+        f"{', '.join(f'`{name}`' for name in names)}: {said.removeprefix(common)}"
+        for said, names in found.items()
+        if said != usual
+    ]
+    return usual + (f" ({'; '.join(others)})" if others else "")
+
+
+def stopping_words(recipe: Recipe, epochs: int) -> str:
+    """Return when training ends before its last epoch; nothing where it cannot."""
+    if recipe.select == "last" or not 0 < recipe.patience < epochs:
+        return ""
+    smoothed = f" (mean of {recipe.smooth} epochs)" if recipe.select == "smoothed" else ""
+    return f", stopped after {recipe.patience} epochs without a better validation AUROC{smoothed}"
+
+
+def circumstances(plan: Plan, result: GridResult, *, printed: bool = True) -> str:
+    """Return the sentence that says which data, splits and recipe the numbers are from.
+
+    Parameters
+    ----------
+    plan : Plan
+    result : GridResult
+    printed : bool
+        Whether numbers of the paper stand beside ours.
+    """
+    runs = result.runs
+    n = runs["split"].str.partition("+")[0].nunique()  # shares of a training part are one split
+    said = f"\nOurs: {about(plan.cohort)}, label `{plan.label}`; protocol `{plan.protocol}`, "
+    said += f"{n} split{'s' * (n != 1)}; mean ± SD over splits"
+    recipe = training(result.variants, runs)
+    said += f"; {recipe}." if recipe else "."
+    said += f" CPU time of all runs: {duration(cpu_time(runs))}."
+    return said + "\n" + (f"Paper: as printed for {plan.dataset}, {N_RUNS} runs.\n" if printed else "")
+
+
+def about(cohort: Cohort) -> str:
+    """Return the cohort in a few words."""
+    kind = KINDS.get(cohort.kind)
+    return f"{len(cohort):,} subjects, {cohort.n_rois} ROIs ({kind.description if kind else cohort.kind})"

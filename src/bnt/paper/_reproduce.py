@@ -16,7 +16,7 @@ from bnt.paper._ablations import features, table2
 from bnt.paper._cost import complexity, parameters, runtime
 from bnt.paper._curves import curves, learning_curve
 from bnt.paper._figures import difference, figure3a, figure3b, figure4
-from bnt.paper._output import check_output, open_output, write_facts, write_outputs
+from bnt.paper._grid import check_output, open_output, write_facts, write_outputs
 from bnt.paper._plan import Plan
 from bnt.paper._table1 import table1
 from bnt.paper._theory_report import theory

@@ -17,9 +17,9 @@ import pandas as pd
 from bnt._words import duration, p_words
 from bnt.errors import BadInput
 from bnt.models import list_models
-from bnt.paper._grid import GridResult, run_grid
-from bnt.paper._output import beside_figure, circumstances, cpu_time, rows, skipped, training
+from bnt.paper._grid import GridResult, circumstances, cpu_time, rows, run_grid, skipped, training
 from bnt.paper._plan import METRICS, N_RUNS, NOTHING, TABLE1, Plan, Value, show
+from bnt.plotting._style import beside_figure
 from bnt.studies._job import Variant
 from bnt.studies._results import comparison_table, summary_table
 from bnt.training._recipe import Recipe

@@ -12,7 +12,7 @@ import pandas as pd
 
 from bnt._words import duration
 from bnt.paper import _theorems as t
-from bnt.paper._output import GREY, open_output, rows, write_outputs
+from bnt.paper._grid import GREY, open_output, rows, write_outputs
 from bnt.plotting._style import COLOURS, DASHES, canvas, styled
 
 if TYPE_CHECKING:
