@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
-from bnt.explain._inside import MeanAttention, attention_by_network, mean_attention, network_enrichment
+from bnt.explain._attention import MeanAttention, attention_by_network, mean_attention, network_enrichment
 
 
 def naive_attention(run, cohort, rows):

@@ -5,7 +5,7 @@ import pytest
 
 from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
-from bnt.explain._clusters import (
+from bnt.explain._attention import (
     agreement,
     class_means,
     clustering_stability,

@@ -8,9 +8,9 @@ import pytest
 import bnt
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.explain._attention import mean_attention
+from bnt.explain._decisions import baseline_edges, features_of, margins, training_part
 from bnt.explain._edges import attributions, edge_map
-from bnt.explain._inside import margins, mean_attention, training_part
-from bnt.explain._patterns import baseline_edges, features_of
 from bnt.explain._stability import planted_edges, planted_pairs, precision, refit, shuffled_within
 from bnt.models.classical._inputs import Inputs
 from bnt.splits import Split

@@ -127,8 +127,8 @@ def test_plain_columns_come_first_and_unchanged(pair, cohort):
 
 
 def test_top_connections_are_the_largest_contributions(svm, cohort, split):
+    from bnt.explain._decisions import baseline_edges
     from bnt.explain._edges import attributions
-    from bnt.explain._patterns import baseline_edges
 
     one = cohort.select([5])
     table = top_connections(svm, one, n_top=3)

@@ -12,9 +12,9 @@ import pytest
 
 import bnt
 from bnt.cli._main import main
+from bnt.explain._attention import mean_attention
+from bnt.explain._decisions import baseline_edges
 from bnt.explain._edges import edge_map
-from bnt.explain._inside import mean_attention
-from bnt.explain._patterns import baseline_edges
 from bnt.training import TrainedRun, find_recipe
 from bnt.training._config import read_config
 from bnt.training._trained import load_result

@@ -17,8 +17,16 @@ __all__ = [
     "sanity_check",
 ]
 
-from ._clusters import agreement, clustering_stability, difference_score, member_assignments
+from ._attention import (
+    Networks,
+    agreement,
+    attention_by_network,
+    clustering_stability,
+    difference_score,
+    mean_attention,
+    member_assignments,
+    network_enrichment,
+)
+from ._decisions import baseline_edges
 from ._edges import EdgeMap, attributions, edge_map
-from ._inside import Networks, attention_by_network, mean_attention, network_enrichment
-from ._patterns import baseline_edges
 from ._stability import map_stability, planted_edges, precision, sanity_check

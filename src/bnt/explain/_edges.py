@@ -25,8 +25,17 @@ from bnt._words import track
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks, endpoints, square_tensor
 from bnt.errors import BadInput
-from bnt.explain._inside import PATTERNS_INSTEAD, FittedRun, is_network, margin_of, margins
-from bnt.explain._patterns import centres_sites, haufe_pattern, linear_attributions, standardised_coefficients
+from bnt.explain._decisions import (
+    PATTERNS_INSTEAD,
+    FittedRun,
+    centres_sites,
+    haufe_pattern,
+    is_network,
+    linear_attributions,
+    margin_of,
+    margins,
+    standardised_coefficients,
+)
 
 GRADIENT_METHODS = ("integrated-gradients", "gradient")
 METHODS = (*GRADIENT_METHODS, "pattern", "coefficients")
@@ -137,7 +146,7 @@ def attributions(
     cohort : Cohort
     rows : array of int
     baseline : array, (E,)
-        Edges to compare with; see :func:`bnt.explain._patterns.baseline_edges`.
+        Edges to compare with; see :func:`bnt.explain._decisions.baseline_edges`.
     method : {"integrated-gradients", "gradient"}, optional
         For networks. For linear models both are the weight times the deviation from the baseline.
     target : str, optional

@@ -12,9 +12,8 @@ import numpy as np
 from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks, flat
 from bnt.errors import BadInput
+from bnt.explain._decisions import Fitted, baseline_edges
 from bnt.explain._edges import edge_map
-from bnt.explain._inside import Fitted
-from bnt.explain._patterns import baseline_edges
 from bnt.training._config import RunConfig
 from bnt.training._learner import make_learner
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +15,29 @@ from bnt.cohort import Cohort, square
 from bnt.cohort._files import jsonable
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
-from bnt.explain._clusters import (
+from bnt.explain._attention import (
     agreement,
+    attention_by_network,
     class_means,
     cluster_table,
     clustering_stability,
     difference_score,
     hard_clusters,
+    mean_attention,
     member_assignments,
-    score_row,
+    network_enrichment,
 )
-from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
-from bnt.explain._inside import (
-    attention_by_network,
+from bnt.explain._decisions import (
+    baseline_edges,
     is_network,
     keeps_no_subjects,
-    mean_attention,
-    network_enrichment,
+    mean_edges,
     part_rows,
     training_part,
     true_labels,
 )
+from bnt.explain._edges import EdgeMap, NotDifferentiable, edge_map
 from bnt.explain._maps import painted, roi_values, strongest_rois, write_brain_maps
-from bnt.explain._patterns import baseline_edges, mean_edges
 from bnt.explain._stability import map_stability, planted_pairs, precision, sanity_check
 from bnt.models._registry import short_name
 from bnt.plotting import _brain as figures
@@ -148,7 +149,9 @@ class Explanation:
             tables.append(cluster_table(means, names, self.cohort.rois, i))
             if len(present) > 1:
                 sites = self.cohort.sites[self.rows]
-                scores.append(score_row(i, difference_score(one, codes, sites, self.n_permutations, self.seed)))
+                scores.append(
+                    {"member": i, **asdict(difference_score(one, codes, sites, self.n_permutations, self.seed))}
+                )
             if self.networks is not None:
                 fits.append(agreement(hard_clusters(one), self.networks, self.n_permutations, self.seed))
             if i == 0:

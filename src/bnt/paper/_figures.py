@@ -14,8 +14,8 @@ import pandas as pd
 from bnt._words import p_words
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
-from bnt.explain._clusters import class_means, difference_score, member_assignments
-from bnt.explain._inside import mean_attention, part_rows
+from bnt.explain._attention import class_means, difference_score, mean_attention, member_assignments
+from bnt.explain._decisions import part_rows
 from bnt.paper._grid import GridResult, circumstances, rows, run_grid, skipped
 from bnt.paper._plan import DIFFERENCE, FIGURE4_CLUSTERS, Plan, show
 from bnt.plotting._style import beside_figure, canvas, lines, styled

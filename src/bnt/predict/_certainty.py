@@ -18,8 +18,7 @@ import pandas as pd
 
 from bnt.cohort import Cohort
 from bnt.cohort._files import readable
-from bnt.explain._inside import keeps_no_subjects, training_part
-from bnt.explain._patterns import mean_edges, some_of
+from bnt.explain._decisions import keeps_no_subjects, mean_edges, some_of, training_part
 from bnt.training._config import RunConfig
 from bnt.training._task import Task
 from bnt.training._trained import read_predictions

@@ -18,9 +18,8 @@ from bnt.cohort import Cohort
 from bnt.cohort._cohort import EdgeChange
 from bnt.cohort._triangle import endpoints
 from bnt.errors import BadInput
+from bnt.explain._decisions import baseline_edges, centres_sites, is_network, training_part
 from bnt.explain._edges import attributions, default_method, target_code
-from bnt.explain._inside import is_network, training_part
-from bnt.explain._patterns import baseline_edges, centres_sites
 from bnt.models import find_entry
 from bnt.models.classical import Best
 from bnt.predict._certainty import UNAVAILABLE, CalibrationSubjects, TrainingProfile, prediction_intervals

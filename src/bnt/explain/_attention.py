@@ -1,143 +1,24 @@
-"""Outputs of a finished run's networks batch by batch, and their attention averaged over subjects."""
+"""Attention by network, and clusters of a pooling readout: soft assignments by class and agreement with an atlas.
+
+Every member draws its own centres, so that cluster 1 of one has nothing to do with cluster 1 of another: in what is
+about clusters, members are never averaged, and are compared by which ROIs lie together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor, nn
+from scipy.stats import false_discovery_control
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from bnt.cohort import Cohort, load_cohort
+from bnt.cohort import Cohort
 from bnt.cohort._triangle import Networks
 from bnt.errors import BadInput
-from bnt.models import find_entry
-from bnt.models.classical._inputs import Inputs
-from bnt.nn import Output
-from bnt.splits import read_splits
-from bnt.splits._split import PARTS
-from bnt.training._config import RunConfig
-from bnt.training._learner import Learner
-from bnt.training._trained import is_shared
-
-BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
-PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
-
-
-class FittedRun(Protocol):
-    """A configuration and its fitted learner; :class:`bnt.training.TrainedRun` is one."""
-
-    config: RunConfig
-    learner: Learner
-
-
-@dataclass
-class Fitted:
-    """A fitted run that was never written to disk."""
-
-    config: RunConfig
-    learner: Learner
-
-
-def is_network(run: FittedRun) -> bool:
-    """Return whether a run's model is a neural network (and not a linear model)."""
-    return find_entry(run.config.model).trains_in_epochs
-
-
-def outputs(
-    run: FittedRun, network: nn.Module, cohort: Cohort, rows: np.ndarray, batch_size: int = BATCH
-) -> Iterator[tuple[slice, Output]]:
-    """Yield the positions within ``rows`` and the network's output of one batch after the other."""
-    # Nothing is kept from batch to batch: all matrices of a large cohort would not fit into memory.
-    batches = run.learner.batches(cohort, np.asarray(rows), resident_bytes=0)
-    start = 0
-    for batch in batches.in_order(batch_size):
-        with torch.no_grad():
-            output = network(batch.x, **batch.of_series, explain=True)
-        yield slice(start, start + len(batch.x)), output
-        start += len(batch.x)
-
-
-def keeps_no_subjects(folder: Path) -> bool:
-    """Whether this is a saved estimator or an exported model: weights without the subjects they were learned from."""
-    return (folder / "estimator.json").is_file() or is_shared(folder)
-
-
-def part_ids(folder: Path, part: str) -> np.ndarray:
-    """Return the participants of one part of a run's split."""
-    return np.array(read_splits(folder / "splits.csv")[0].parts[part], dtype=str)
-
-
-def part_rows(folder: Path, cohort: Cohort, part: str) -> np.ndarray:
-    """Return the positions in a cohort of one part of a run's split; those it does not hold are left out."""
-    position = {name: i for i, name in enumerate(cohort.ids.tolist())}
-    return np.array([position[name] for name in part_ids(folder, part) if name in position], dtype=np.int64)
-
-
-def training_part(folder: Path, config: RunConfig, cohort: Cohort | None = None) -> tuple[Cohort, np.ndarray] | None:
-    """Return where a run's training subjects are: in the cohort given, or in the one it was trained on.
-
-    None where neither holds them all any more, and of a saved or exported model, which does not know their names. A
-    refitted run was trained on its validation part too.
-    """
-    if keeps_no_subjects(folder):
-        return None
-    parts = PARTS[:2] if config.recipe.refit else PARTS[:1]
-    wanted = sum(len(part_ids(folder, part)) for part in parts)
-    candidates = [cohort] if cohort is not None else []
-    if config.cohort and (Path(config.cohort) / "cohort.json").is_file():
-        candidates.append(load_cohort(config.cohort))
-    for one in candidates:
-        rows = np.concatenate([part_rows(folder, one, part) for part in parts])
-        if wanted and len(rows) == wanted and one.n_rois == config.n_rois:
-            return one, rows
-    return None
-
-
-def true_labels(config: RunConfig, cohort: Cohort, rows: np.ndarray) -> np.ndarray | None:
-    """Return the labels of some subjects as codes (or standardised scores); None where they have none."""
-    if config.label not in cohort.participants:
-        return None
-    some = cohort.select(rows)
-    if some.participants[config.label].isna().any():
-        return None
-    values = some.labels(config.label)
-    if config.task.kind == "classification" and not set(values.tolist()) <= set(config.task.classes):
-        return None
-    return config.task.encode(values)
-
-
-def margin_of(logits: Tensor, column: int) -> Tensor:
-    """Return the logit of a class less the mean of the others', (B,); the output itself where there is one."""
-    if logits.shape[1] == 1:
-        return logits[:, 0]
-    others = (logits.sum(dim=1) - logits[:, column]) / (logits.shape[1] - 1)
-    return logits[:, column] - others
-
-
-def decision_of(decisions: np.ndarray, n_classes: int, column: int) -> np.ndarray:
-    """Return a linear model's decision for a class from its columns; two classes share one, of either sign."""
-    if n_classes <= 2:
-        return decisions[:, 0] * (-1.0 if n_classes == 2 and column == 0 else 1.0)
-    return decisions[:, column]
-
-
-def margins(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int) -> np.ndarray:
-    """Return the margin of a class for some subjects, the members' mean, (n,)."""
-    if not is_network(run):
-        model: Any = run.learner.models[0]
-        found = model.decisions(Inputs.of(run.learner.prepared(cohort, rows), rows, bounded=True))
-        return decision_of(found, run.config.task.n_outputs, column)
-    total = np.zeros(len(rows))
-    for model in run.learner.networks():
-        for part, output in outputs(run, model, cohort, rows, batch_size=64):
-            total[part] += margin_of(output.logits.double(), column).cpu().numpy()
-    return total / run.learner.n_members
-
+from bnt.explain._decisions import BATCH, FittedRun, outputs
 
 EVERYONE = "all"
 
@@ -317,8 +198,6 @@ def network_enrichment(
     >>> from bnt.explain import Networks, network_enrichment
     >>> table = network_enrichment(cohort.batch([0]).numpy(), Networks.of(cohort), n_permutations=20)
     """
-    from scipy.stats import false_discovery_control
-
     inside = networks.assigned
     matrices = matrices[None] if matrices.ndim == 2 else matrices
     if n_permutations < 1:
@@ -354,3 +233,177 @@ def network_enrichment(
         if kind.any():
             q_values[kind] = false_discovery_control(table.loc[kind, "p"].to_numpy())
     return table.assign(q=q_values)
+
+
+def member_assignments(run: FittedRun, cohort: Cohort, rows: np.ndarray) -> list[np.ndarray]:
+    """Return the soft assignments P of some subjects for each member, (n, V, K) float32 each.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.training import TrainedRun
+    >>> trained = TrainedRun("run")  # a folder made by bnt train
+    >>> from bnt.explain import member_assignments
+    >>> [p.shape for p in member_assignments(trained, cohort, rows=[0, 1])]
+    [(2, 20, 4)]
+    """
+    found = []
+    for model in run.learner.networks():
+        parts = []
+        for _, output in outputs(run, model, cohort, rows, batch_size=64):
+            if output.assignments is None or output.assignments.shape[-1] < 2:
+                raise BadInput(
+                    f"Model {run.config.model!r} assigns ROIs to no clusters: train one with OCRead or diffpool."
+                )
+            parts.append(output.assignments.float().cpu().numpy())
+        found.append(np.concatenate(parts))
+    return found
+
+
+@dataclass(frozen=True)
+class DifferenceScore:
+    """The paper's d with its permutation test.
+
+    Attributes
+    ----------
+    d : float
+        Mean absolute difference of the classes' mean assignments, over ROIs and clusters.
+    null_mean, null_sd : float
+        Of d under permuted classes: two classes of the same kind differ by chance too.
+    z, p : float
+        One-sided.
+    """
+
+    d: float
+    null_mean: float
+    null_sd: float
+    z: float
+    p: float
+
+
+def class_means(assignments: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the mean assignments of each class: (n, V, K), (n,) -> (C, V, K)."""
+    return np.stack([assignments[codes == c].mean(axis=0, dtype=np.float64) for c in np.unique(codes)])
+
+
+def difference_score(
+    assignments: np.ndarray,
+    codes: np.ndarray,
+    sites: np.ndarray | None = None,
+    n_permutations: int = 1000,
+    seed: int = 0,
+) -> DifferenceScore:
+    """Return d = mean |mean P of class a - mean P of class b| and test it against permuted classes.
+
+    Parameters
+    ----------
+    assignments : array, (n, V, K)
+    codes : array, (n,)
+        Class of each subject; with more than two classes, d is the mean over their pairs.
+    sites : array, (n,), optional
+        Classes are permuted within sites, so that a difference between sites is not mistaken for one between classes.
+    n_permutations : int
+    seed : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.explain import difference_score
+    >>> p = np.full((4, 3, 2), 0.5)  # subjects x ROIs x clusters
+    >>> difference_score(p, codes=np.array([0, 0, 1, 1]), n_permutations=20).d
+    0.0
+    """
+    flat = np.asarray(assignments, dtype=np.float32).reshape(len(assignments), -1)  # (n, VK)
+    classes = np.unique(codes)
+    if len(classes) < 2:
+        raise BadInput("All subjects are of one class: the difference score needs two.")
+    pairs = list(combinations(range(len(classes)), 2))
+    groups = [np.arange(len(codes))] if sites is None else [np.flatnonzero(sites == s) for s in np.unique(sites)]
+    rng = np.random.default_rng(seed)
+
+    def score(order: np.ndarray) -> float:
+        share = (order[None, :] == classes[:, None]).astype(np.float32)  # (C, n)
+        means = (share / share.sum(axis=1, keepdims=True)) @ flat  # (C, VK)
+        return float(np.mean([np.abs(means[a] - means[b]).mean(dtype=np.float64) for a, b in pairs]))
+
+    d = score(codes)
+    null = np.empty(n_permutations)
+    for i in range(n_permutations):
+        order = np.array(codes)
+        for group in groups:
+            order[group] = rng.permutation(order[group])
+        null[i] = score(order)
+    p = (1 + int((null >= d - 1e-12).sum())) / (1 + n_permutations)
+    sd = float(null.std())
+    return DifferenceScore(d, float(null.mean()), sd, (d - float(null.mean())) / sd if sd > 0 else float("nan"), p)
+
+
+def hard_clusters(assignments: np.ndarray) -> np.ndarray:
+    """Return each ROI's likeliest cluster by its mean assignment: (n, V, K) -> (V,)."""
+    return assignments.mean(axis=0, dtype=np.float64).argmax(axis=1)
+
+
+def agreement(
+    clusters: np.ndarray, networks: Networks, n_permutations: int = 1000, seed: int = 0
+) -> dict[str, dict[str, float]]:
+    """Compare hard clusters with the atlas' networks: adjusted Rand index and NMI, each against permuted ROIs.
+
+    ROIs without a network are left out. The permutations also give the chance level of the unadjusted NMI.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from bnt.explain import Networks, agreement
+    >>> networks = Networks.of(cohort)
+    >>> found = agreement(networks.codes, networks, n_permutations=20)
+    """
+    inside = networks.assigned
+    mine, theirs = clusters[inside], networks.codes[inside]
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(mine) for _ in range(n_permutations)]
+    found = {}
+    for name, measure in (("ari", adjusted_rand_score), ("nmi", normalized_mutual_info_score)):
+        value = float(measure(theirs, mine))
+        null = np.array([measure(theirs, order) for order in orders])
+        sd = float(null.std())
+        found[name] = {
+            "value": value,
+            "chance": float(null.mean()),
+            "z": (value - float(null.mean())) / sd if sd > 0 else float("nan"),
+            "p": (1 + int((null >= value - 1e-12).sum())) / (1 + n_permutations),
+        }
+    return found
+
+
+def clustering_stability(partitions: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the mean adjusted Rand index and NMI over all pairs of hard clusterings (members, seeds or splits).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bnt.explain import clustering_stability
+    >>> found = clustering_stability([np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])])
+    """
+    pairs = list(combinations(partitions, 2))
+    if not pairs:
+        return {"n": len(partitions), "ari": float("nan"), "nmi": float("nan")}
+    return {
+        "n": len(partitions),
+        "ari": float(np.mean([adjusted_rand_score(a, b) for a, b in pairs])),
+        "nmi": float(np.mean([normalized_mutual_info_score(a, b) for a, b in pairs])),
+    }
+
+
+def cluster_table(means: np.ndarray, classes: Sequence[object], rois: pd.DataFrame, member: int) -> pd.DataFrame:
+    """Return one row per class and ROI: the mean assignment to each cluster and the likeliest."""
+    parts = []
+    for name, p in zip(classes, means):
+        part = rois[["roi", "label", "network"]].copy()
+        part.insert(0, "member", member)
+        part.insert(1, "class", str(name))
+        part["cluster"] = p.argmax(axis=1) + 1
+        each = pd.DataFrame(p, columns=[f"p{k + 1}" for k in range(p.shape[1])], index=part.index)
+        parts.append(pd.concat([part, each], axis=1))
+    return pd.concat(parts, ignore_index=True)
