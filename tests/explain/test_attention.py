@@ -78,7 +78,7 @@ def test_times_uniform_is_one_where_nothing_is_preferred(row_sum):
 
 
 def test_a_linear_model_has_no_attention(svm, cohort):
-    with pytest.raises(BadInput, match="no neural network"):
+    with pytest.raises(BadInput, match="not a neural network"):
         mean_attention(svm, cohort)
 
 

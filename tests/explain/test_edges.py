@@ -158,7 +158,7 @@ def test_each_label_has_its_own_planted_pairs(cohort):
     assert planted_pairs(cohort, "sex") == [tuple(pair) for pair in source["sex_pairs"]]
     assert planted_edges(cohort, "sex").tolist() != planted_edges(cohort, "diagnosis").tolist()
     assert planted_pairs(cohort, "age") is None
-    with pytest.raises(BadInput, match="Nothing is planted for 'site'"):
+    with pytest.raises(BadInput, match="simulated effect of 'site'"):
         planted_edges(cohort, "site")
 
 

@@ -240,7 +240,7 @@ def test_weights_that_are_no_numbers_predict_nothing(copy):
     file = copy / "run" / "weights.safetensors"
     save_file({name: value * float("nan") for name, value in load_file(file).items()}, file)
     seal(copy / "run")
-    with pytest.raises(BadInput, match="no number"):
+    with pytest.raises(BadInput, match="a finite number"):
         TrainedRun(copy / "run").predict(bnt.load_cohort("cohort"))
 
 

@@ -93,7 +93,7 @@ def test_what_cannot_be_imported_names_the_package(site):
     install(site, "nicenet", "1.2", "nice = nicenet:Missing\nnumber = nicenet:NUMBER")
     with pytest.raises(BadInput, match=r"'nice' of nicenet 1\.2 cannot be imported.*Missing"):
         find_entry("nice")
-    with pytest.raises(BadInput, match="no class or function"):
+    with pytest.raises(BadInput, match="neither a class nor a function"):
         find_entry("number")
 
 

@@ -162,7 +162,7 @@ def test_diffpool_losses_equal_pytorch_geometric():
 
 
 def test_unknown_readout_and_option_are_named_in_a_sentence():
-    with pytest.raises(BadInput, match="no readout 'median'.*mean, max"):
+    with pytest.raises(BadInput, match="readout 'median'.*mean, max"):
         create_readout("median", 5, 5)
     with pytest.raises(BadInput, match="'sort' has no option 'k'.*keep"):
         create_readout("sort", 5, 5, k=3)

@@ -138,7 +138,7 @@ def test_protocols_by_name(cohort, tmp_path):
     save_splits(path, cohort, SiteStratifiedSplit(n_splits=2).split(cohort, "diagnosis"))
     assert protocol(str(path)) == SavedSplits(str(path))
     assert len(list(protocol(str(path), names=["split1"]).split(cohort, "diagnosis"))) == 1
-    with pytest.raises(BadInput, match=r"no protocol 'bootstrap'.*site-stratified"):
+    with pytest.raises(BadInput, match=r"protocol 'bootstrap'.*site-stratified"):
         protocol("bootstrap")
     with pytest.raises(BadInput, match=r"no setting 'n_folds'; it has n_splits"):
         protocol("random", n_folds=2)

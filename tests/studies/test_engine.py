@@ -206,7 +206,7 @@ def test_without_locks_of_the_file_system_a_holder_of_this_machine_is_known_by_i
 
 
 def test_an_unknown_engine_is_refused(cohort, tmp_path):
-    with pytest.raises(BadInput, match="no engine 'dask'"):
+    with pytest.raises(BadInput, match="engine 'dask'"):
         make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).run(engine="dask")
 
 

@@ -248,7 +248,7 @@ def test_a_free_search_told_the_same_scores_asks_for_the_same_settings():
 
 
 def test_an_unknown_search_is_refused():
-    with pytest.raises(BadInput, match="no search 'random'"):
+    with pytest.raises(BadInput, match="search 'random'"):
         make_search("random", "svm", 3, seed=[0, 0])
 
 

@@ -133,7 +133,7 @@ def test_text_is_no_score():
 
 @pytest.mark.parametrize("y", [[1.0, 1.5, 2.0], [1.0, 2.0, np.nan], [1.0, 2.0, np.inf]])
 def test_numbers_that_are_not_whole_are_no_classes(y):
-    with pytest.raises(BadInput, match="no whole number and so no class"):
+    with pytest.raises(BadInput, match="not a whole number and so not a class"):
         task_for(np.array(y), "classification")
 
 

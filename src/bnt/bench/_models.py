@@ -118,7 +118,7 @@ def check_size(batch: int, repeats: int) -> None:
     """Refuse what cannot be measured."""
     if batch < 2 or repeats < 1:
         raise BadInput(
-            f"A batch of {batch} and {repeats} repeats are asked for: give 2 subjects or more, and 1 repeat."
+            f"A batch of {batch} and {repeats} repeats are asked for: give 2 subjects or more, and 1 repeat or more."
         )
 
 
@@ -130,7 +130,9 @@ def compare(names: list[str], n_rois: int, batch: int, threads: int, repeats: in
         try:
             yardstick.step()  # the first allocates
         except WorkerEnded as ended:
-            raise BadInput(f"{names[0]} makes no step at {n_rois} ROIs, batch {batch}: {ended}") from ended
+            raise BadInput(
+                f"{names[0]} could not make a training step at {n_rois} ROIs, batch {batch}: {ended}"
+            ) from ended
         for name in names:
             say(f"{name}: {n_rois} ROIs, batch {batch}")
             row: dict[str, Any] = {"model": name, "rois": n_rois, "batch": batch, "threads": threads}

@@ -139,7 +139,9 @@ def load_series(settings: BenchSettings) -> list[np.ndarray]:
     if settings.cohort is not None:
         cohort = load_cohort(settings.cohort)
         if cohort.timeseries is None:
-            raise BadInput(f"{settings.cohort} holds no time series: choose a cohort that does.", parameter="cohort")
+            raise BadInput(
+                f"{settings.cohort} has no time series: choose a cohort with time series.", parameter="cohort"
+            )
         chosen = cohort.timeseries[: settings.subjects]
         return [np.array(one, dtype=np.float64) for one in chosen]
     rng = np.random.default_rng(0)
@@ -152,7 +154,7 @@ def load_series(settings: BenchSettings) -> list[np.ndarray]:
 def study(settings: BenchSettings) -> list[dict[str, Any]]:
     """Return one row per side: CPU seconds, of how many splits they were measured, and the mean AUROC."""
     if sys.platform != "linux":
-        raise BadInput("bnt bench study counts the CPU time of all processes, which it can on Linux only.")
+        raise BadInput("bnt bench study counts the CPU time of all processes, which only works on Linux.")
     wanted, users = settings.splits or SPLITS, settings.user_splits
     if wanted < 1 or not 1 <= users <= wanted:
         raise BadInput(f"There are {wanted} splits and {users} for the user's code: give 1 or more, and no more of it.")
@@ -161,7 +163,7 @@ def study(settings: BenchSettings) -> list[dict[str, Any]]:
         folder = _cohort(settings, Path(place))
         cohort = load_cohort(folder)
         if cohort.timeseries is None:
-            raise BadInput(f"{settings.cohort} has no time series: give a cohort that has.", "cohort")
+            raise BadInput(f"{settings.cohort} has no time series: give a cohort with time series.", "cohort")
         say(f"our study: {' '.join(models)}, {wanted} splits")
         out = Path(place) / "study"
         words = ["-m", "bnt", "compare", str(folder), "--models", *models, "--splits", str(wanted), "--jobs", "1"]

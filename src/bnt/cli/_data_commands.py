@@ -145,7 +145,7 @@ class Fetch:
             self._fetch_images()
             return
         if self.atlas:
-            raise BadInput("ABIDE comes as series: choose its atlases with derivative.", "derivative")
+            raise BadInput("ABIDE comes as time series: choose its atlases with derivative.", "derivative")
         cohort = fetch_abide(**{name: value for name, value in vars(self).items() if name not in of_images})
         labels = cohort.labels("diagnosis")
         sites = len(set(cohort.sites))

@@ -187,7 +187,7 @@ def parse_variant(
     at = re.match(r"([^=]*?)@([A-Za-z0-9_.-]+)((?::.*)?)$", word)
     model, colon, text = split_word(f"{at[1]}{at[3]}" if at else word)
     if colon and not text:
-        raise BadInput(f"--models {word!r} has a colon and no options after it, for example bnt:n_clusters=4.")
+        raise BadInput(f"--models {word!r} has a colon without options after it, for example bnt:n_clusters=4.")
     if "," in model:
         raise BadInput(f"--models {word!r} has a comma: separate models by spaces, {' '.join(model.split(','))}.")
     odd = next((setting for setting in split_outside(text) if colon and "=" not in setting), "")

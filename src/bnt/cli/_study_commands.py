@@ -203,7 +203,7 @@ def check_permutations(n: int, refitted: list[str], y: np.ndarray, label: str, t
         what = "is a score" if found.kind == "regression" else f"has {found.n_outputs} classes"
         raise BadInput(
             f"--permutations is {n} and label {label!r} {what}: with predictions as they are the tests are "
-            "of two classes; name models that --refit-permuted fits anew (for example all), or leave it out."
+            "of two classes; name models that --refit-permuted refits (for example all), or leave it out."
         )
 
 

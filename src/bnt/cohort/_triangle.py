@@ -75,7 +75,7 @@ def flat_symmetric(matrices: np.ndarray, name: str) -> np.ndarray:
     broken = np.flatnonzero(~(np.isfinite(edges) & np.isfinite(other)).all(axis=1))
     if broken.size:
         raise BadInput(
-            f"Matrix {broken[0]} of {name} contains NaN or infinity beside its diagonal: leave the subject out, or "
+            f"Matrix {broken[0]} of {name} contains NaN or infinity outside its diagonal: leave the subject out, or "
             "replace them."
         )
     apart = np.abs(edges - other).max(axis=1, initial=0.0)

@@ -95,7 +95,7 @@ class TangentSpace:
 
     def __init__(self, reference: str = "geometric", *, device: str | torch.device = "cpu") -> None:
         if reference not in REFERENCES:
-            raise BadInput(f"There is no reference {reference!r}: choose one of {', '.join(REFERENCES)}.")
+            raise BadInput(f"Unknown reference {reference!r}: choose one of {', '.join(REFERENCES)}.")
         self.reference, self.device = reference, device
 
     def fit(self, covs: np.ndarray) -> TangentSpace:

@@ -253,9 +253,7 @@ def member_assignments(run: FittedRun, cohort: Cohort, rows: np.ndarray) -> list
         parts = []
         for _, output in outputs(run, model, cohort, rows, batch_size=64):
             if output.assignments is None or output.assignments.shape[-1] < 2:
-                raise BadInput(
-                    f"Model {run.config.model!r} assigns ROIs to no clusters: train one with OCRead or diffpool."
-                )
+                raise BadInput(f"Model {run.config.model!r} has no clusters: train a model with OCRead or diffpool.")
             parts.append(output.assignments.float().cpu().numpy())
         found.append(np.concatenate(parts))
     return found

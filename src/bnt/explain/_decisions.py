@@ -223,7 +223,7 @@ def haufe_pattern(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int)
         x, s = features_of(model, inputs), decision_of(model.decisions(inputs), run.config.task.n_outputs, column)
     sd = s.std()
     if not sd > 0:
-        raise BadInput("The model gives everyone the same decision: there is no pattern.")
+        raise BadInput("The model predicts the same for all subjects: there is no pattern.")
     return (s - s.mean()) @ (x - x.mean(axis=0)) / (len(s) * sd), len(rows)
 
 
@@ -237,7 +237,7 @@ def _coefficients(run: FittedRun, column: int) -> tuple[Any, np.ndarray]:
     coef = model.coef()
     if coef is None:
         raise BadInput(
-            f"{run.config.model!r} joins several views of connectivity, so that no edge has a weight of its own; "
+            f"{run.config.model!r} combines several views of connectivity, so edges have no single weight; "
             f"{PATTERNS_INSTEAD}."
         )
     if coef.ndim == 2:
@@ -274,7 +274,7 @@ def linear_attributions(
     model, coef = _coefficients(run, column)
     inputs = Inputs.of(run.learner.prepared(cohort, rows), rows)
     if model.space != "edges":
-        raise BadInput(f"{run.config.model!r} reads the tangent space, where edges mix; {PATTERNS_INSTEAD}.")
+        raise BadInput(f"{run.config.model!r} reads the tangent space, in which edges are mixed; {PATTERNS_INSTEAD}.")
     features = model.features.transform(inputs).astype(np.float64)
     if not model.sites:
         return coef * (features - _baseline_features(model, inputs, baseline, training))

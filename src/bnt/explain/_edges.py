@@ -220,7 +220,7 @@ def edge_map(
     """
     chosen = method or default_method(run)
     if chosen not in METHODS:
-        raise BadInput(f"There is no method {chosen!r}; choose from {', '.join(METHODS)}.", parameter="method")
+        raise BadInput(f"Unknown method {chosen!r}; choose from {', '.join(METHODS)}.", parameter="method")
     column, name = target_code(run, target)
     if chosen in ("pattern", "coefficients"):
         where, who = training or (cohort, np.asarray(rows))

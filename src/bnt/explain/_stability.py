@@ -73,7 +73,9 @@ def planted_edges(cohort: Cohort, label: str = "diagnosis") -> np.ndarray:
     """
     pairs, networks = planted_pairs(cohort, label), Networks.of(cohort)
     if pairs is None or networks is None:
-        raise BadInput(f"Nothing is planted for {label!r} in this cohort: only simulated ones know where an effect is.")
+        raise BadInput(
+            f"There is no simulated effect of {label!r} in this cohort: only simulated cohorts have known effects."
+        )
     wanted = {tuple(sorted((networks.names.index(a), networks.names.index(b)))) for a, b in pairs}
     return np.array([tuple(pair) in wanted for pair in networks.edge_pairs().tolist()])
 

@@ -283,7 +283,9 @@ def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarra
     if subjects == "all":
         return np.arange(len(cohort))
     if keeps_no_subjects(trained.folder):
-        raise BadInput(f"{trained.folder} does not know its subjects: explain all of the cohort instead.", "subjects")
+        raise BadInput(
+            f"{trained.folder} does not store its subjects: explain all subjects of the cohort instead.", "subjects"
+        )
     rows = part_rows(trained.folder, cohort, subjects)
     if not len(rows):
         raise BadInput(

@@ -97,7 +97,9 @@ def _of_package(name: str) -> Any:
             f"Model {name!r} of {package_of(point)} cannot be imported: {in_one_line(error, besides=__file__)}."
         ) from error
     if not callable(made):
-        raise BadInput(f"Model {name!r} of {package_of(point)} is {point.value}, which is no class or function.")
+        raise BadInput(
+            f"Model {name!r} of {package_of(point)} is {point.value}, which is neither a class nor a function."
+        )
     return made
 
 
@@ -137,7 +139,7 @@ def permitted(name: str, digest: str | None, folder: Path, model_file: str | Pat
     """
     if not is_own(name):
         if model_file is not None:
-            raise BadInput(f"{folder} holds the model {name}, which is in no file of its own.", "model_file")
+            raise BadInput(f"{folder} holds the model {name}, which is not a model from a file.", "model_file")
         if digest is not None and source_digest(name) != digest:
             raise BadInput(
                 f"{folder} was trained with {name} of a package, or of a version of it, that is not installed here: "

@@ -210,7 +210,7 @@ def find_entry(name: str) -> Entry:
     names = [*list_models(), *others]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? There are" if near else "there are"
-    raise BadInput(f"There is no model {name!r}; {hint} {', '.join(names)}; your own is my_models.py:MyModel.")
+    raise BadInput(f"Unknown model {name!r}; {hint} {', '.join(names)}; your own is my_models.py:MyModel.")
 
 
 def model_options(name: str) -> dict[str, Any]:

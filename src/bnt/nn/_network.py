@@ -123,7 +123,7 @@ def check_series(series: Tensor | None, n_subjects: int, n_volumes: int, n_rois:
     """Return the series (B, T, V), or refuse what is missing or has another shape."""
     wanted = (n_subjects, n_volumes, n_rois)
     if series is None:
-        raise BadInput(f"The model reads time series and was given none: pass series of shape {wanted} beside x.")
+        raise BadInput(f"The model reads time series and was given none: also pass series of shape {wanted}.")
     if series.shape != wanted:
         raise BadInput(f"The model reads series of shape {wanted}, time first, but was given {tuple(series.shape)}.")
     return series
@@ -135,7 +135,7 @@ def check_whole_series(
     """Return series (B, T, V) and the volumes of each scan (B,), all T where none are given; refuse other shapes."""
     wanted = f"({n_subjects}, T, {n_rois})"
     if series is None:
-        raise BadInput(f"The model reads time series and was given none: pass series of shape {wanted} beside x.")
+        raise BadInput(f"The model reads time series and was given none: also pass series of shape {wanted}.")
     if series.ndim != 3 or series.shape[::2] != (n_subjects, n_rois):
         raise BadInput(f"The model reads series of shape {wanted}, time first, but was given {tuple(series.shape)}.")
     if lengths is None:

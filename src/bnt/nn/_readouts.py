@@ -234,7 +234,7 @@ def list_readouts() -> list[str]:
 def readout_options(name: str) -> list[str]:
     """Return the names of a readout's options."""
     if name not in READOUTS:
-        raise BadInput(f"There is no readout {name!r}; there are {', '.join(READOUTS)}.")
+        raise BadInput(f"Unknown readout {name!r}; there are {', '.join(READOUTS)}.")
     made_from = OCRead if name == "ocread" else READOUTS[name]
     return [option for option in inspect.signature(made_from).parameters if option not in ("n_nodes", "width")]
 

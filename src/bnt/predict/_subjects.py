@@ -39,7 +39,7 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[TrainedRun, Cohort, di
     cohort : Cohort
     """
     if trained.config.adjustments.harmonise:
-        raise BadInput(f"{trained.folder} harmonises sites itself, new ones too: leave adapting out.", "adapt")
+        raise BadInput(f"{trained.folder} already harmonises new sites: leave adapting out.", "adapt")
     training = training_part(trained.folder, trained.config)
     if training is None:
         raise BadInput(

@@ -171,7 +171,7 @@ def _labels(trained: TrainedRun, cohort: Cohort) -> np.ndarray:
     task, y = trained.config.task, cohort.labels(trained.config.label)
     if task.kind == "regression":
         if y.dtype.kind not in "iuf":
-            raise BadInput(f"Label {trained.config.label!r} holds words and the run predicts a number.")
+            raise BadInput(f"Label {trained.config.label!r} contains words, but the run predicts a number.")
         return y.astype(float)
     known = {str(c).removesuffix(".0"): c for c in task.classes}
     strange = [v for v in y.tolist() if str(v).removesuffix(".0") not in known]

@@ -74,7 +74,7 @@ def write_paper(folder: str | Path, out: str | Path, *, overwrite: bool = False)
     cohort = evidence.look_up_cohort(study["cohort"])
     leak = study_leak(folder, planned, cohort)
     if leak:
-        raise BadInput(f"{folder} has a leak, so it is not for a paper: {leak}.")
+        raise BadInput(f"{folder} has a leak, so it cannot be used for a paper: {leak}.")
     summary, comparisons = stored_tables(folder, runs)
     people = scanned(folder, planned, cohort)
     name, primary = primary_test(summary, comparisons)

@@ -161,7 +161,7 @@ def find_atlas(word: str, *, space: str = "", data_dir: str | Path | None = None
     if head not in FETCHERS:
         known = ", ".join(FETCHERS)
         raise BadInput(
-            f"There is no atlas {given!r}: give an image (.nii.gz, .dlabel.nii), one of {known} (with an option after "
+            f"Unknown atlas {given!r}: give an image (.nii.gz, .dlabel.nii), one of {known} (with an option after "
             "a colon, schaefer_2018:400), or templateflow:NAME:DESC.",
             "atlas",
         )

@@ -137,10 +137,10 @@ def read_predictions(path: Path, splits: list[Split]) -> pd.DataFrame:
     table["probability"] = pd.to_numeric(table["probability"], errors="coerce")
     missing = table["probability"].isna()
     if missing.any():
-        raise BadInput(f"{path}: the probability of {table['participant_id'][missing].iloc[0]} is no number.")
+        raise BadInput(f"{path}: the probability of {table['participant_id'][missing].iloc[0]} is not a number.")
     if "split" not in table:
         if len(splits) > 1:
-            raise BadInput(f"{path} has no column 'split', and there are {len(splits)} splits: say which is which.")
+            raise BadInput(f"{path} has no column 'split', and there are {len(splits)} splits: add the column.")
         table["split"] = splits[0].name
     unknown = set(table["split"]) - {split.name for split in splits}
     if unknown:
@@ -213,7 +213,9 @@ def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label
     y = cohort.labels(label)
     classes = np.unique(y)
     if len(classes) != 2:
-        raise BadInput(f"Label {label!r} has {len(classes)} classes: predictions of two can be audited.", "label")
+        raise BadInput(
+            f"Label {label!r} has {len(classes)} classes: only predictions of two classes can be audited.", "label"
+        )
     truth = dict(zip(cohort.ids.tolist(), (y == classes[1]).astype(int)))
     positive = table["participant_id"].map(truth)
     if positive.isna().any():

@@ -72,7 +72,7 @@ def protocol(name: str, **settings: Any) -> Splitter:
         settings = {"path": name, **settings}
     else:
         known = ", ".join(PROTOCOLS)
-        raise BadInput(f"There is no protocol {name!r}: choose one of {known}, or a .csv or .tsv table of splits.")
+        raise BadInput(f"Unknown protocol {name!r}: choose one of {known}, or a .csv or .tsv table of splits.")
     allowed = [f.name for f in fields(made)]
     unknown = [setting for setting in settings if setting not in allowed]
     if unknown:

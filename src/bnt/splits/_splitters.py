@@ -237,7 +237,9 @@ class LeaveOneSiteOut:
         units = units_of(cohort)
         sites = np.unique(cohort.sites)
         if len(sites) < 2:
-            raise BadInput(f"All {len(cohort)} subjects are of site {sites[0]!r}: one cannot be left out.")
+            raise BadInput(
+                f"All {len(cohort)} subjects are of site {sites[0]!r}: leave-one-site-out needs two sites or more."
+            )
         for number, site in enumerate(sites):
             tested = cohort.sites == site
             tied = np.isin(units, units[tested])

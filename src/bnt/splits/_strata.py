@@ -281,7 +281,7 @@ def thinned(
 ) -> np.ndarray:
     """Return ``n_keep`` of the training subjects, strata in proportion, for learning curves."""
     if n_keep < 1:
-        raise BadInput(f"The fraction leaves no one of {len(train)} training subjects: choose a larger one.")
+        raise BadInput(f"The fraction leaves none of {len(train)} training subjects: choose a larger one.")
     if n_keep >= len(train):
         return train
     sizes = np.array([n_keep, len(train) - n_keep])

@@ -127,7 +127,7 @@ def refitted_names(asked: Sequence[str], variants: Sequence[Variant]) -> list[st
     groups = {"all": known, "classical": [v.name for v in variants if not find_entry(v.model).trains_in_epochs]}
     unknown = next((word for word in asked if word not in groups and word not in known), None)
     if unknown is not None:
-        raise BadInput(f"--refit-permuted {unknown!r} is none of all, classical and {', '.join(known)}.")
+        raise BadInput(f"--refit-permuted {unknown!r} is not one of all, classical, {', '.join(known)}.")
     chosen = {name for word in asked for name in groups.get(word, [word])}
     if asked and not chosen:
         raise BadInput(f"--refit-permuted {' '.join(asked)}: no model of {', '.join(known)} is classical; name some.")

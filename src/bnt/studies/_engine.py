@@ -64,7 +64,7 @@ def run_jobs(
     ``work`` is what local processes do with a job, under its lock.
     """
     if engine not in ENGINES:
-        raise BadInput(f"There is no engine {engine!r}: choose one of {', '.join(ENGINES)}.", "engine")
+        raise BadInput(f"Unknown engine {engine!r}: choose one of {', '.join(ENGINES)}.", "engine")
     for model in sorted({job.variant.model for job in jobs}):
         remember(model, source_digest(model))  # here, as a worker may be on another machine
     left, failures = list(jobs), Failures()

@@ -126,7 +126,7 @@ def own_grid(model: str, axes: dict[str, list[Any]]) -> tuple[str, list[Setting]
     known, network = model_options(model), find_entry(model).trains_in_epochs
     for name, values in axes.items():
         if name.startswith(PREFIX) and not network and name != f"{PREFIX}refit":
-            raise BadInput(f"{model} is not trained by a recipe, so that {name} would change nothing.", "grid")
+            raise BadInput(f"{model} is not trained by a recipe, so {name} would change nothing.", "grid")
         for value in values:
             if name.startswith(PREFIX):
                 find_recipe("default", model, **{name.removeprefix(PREFIX): value})  # refuses what no recipe can have
@@ -265,7 +265,10 @@ def make_search(
     if kind == "grid":
         return GridSearch(*(own_grid(model, axes) if axes else paper_grid(model)))
     if axes:
-        raise BadInput(f"The grid gives every setting, so that search = {kind!r} has nothing left: give one.", "search")
+        raise BadInput(
+            f"The grid gives every setting, so search = {kind!r} has nothing to search: give only one of them.",
+            "search",
+        )
     if kind == "free":
         return FreeSearch(free_ranges(model), n_trials, seed=1000 * seed[0] + seed[1])
-    raise BadInput(f"There is no search {kind!r}: choose grid or free.", "search")
+    raise BadInput(f"Unknown search {kind!r}: choose grid or free.", "search")

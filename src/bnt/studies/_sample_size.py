@@ -152,9 +152,7 @@ def fit_power_law(n: np.ndarray, scores: np.ndarray) -> PowerLaw:
     n, scores = np.asarray(n, dtype=float), np.asarray(scores, dtype=float)
     known = np.isfinite(n) & np.isfinite(scores)
     if len(np.unique(n[known])) < FEWEST_SIZES:
-        raise BadInput(
-            f"A learning curve is fitted to {FEWEST_SIZES} sizes or more: ask for more fractions.", "fractions"
-        )
+        raise BadInput(f"A learning curve is fitted to {FEWEST_SIZES} sizes or more: give more fractions.", "fractions")
 
     def curve(x: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
         return a - b * x**-c

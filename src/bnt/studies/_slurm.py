@@ -132,7 +132,7 @@ def _submit(
 def _new_folder(logs: Path) -> Path:
     """Make a submission's folder. No one could put a pickle there before, nor can others now."""
     if logs.is_symlink():
-        raise BadInput(f"{logs} is a link: remove it, as jobs' files are kept in the study itself.")
+        raise BadInput(f"{logs} is a link: remove it, because the files of the jobs are stored in the study itself.")
     logs.mkdir(exist_ok=True)
     for left in logs.iterdir():  # by a command that was killed: its jobs that have not started find nothing to do
         if left.is_dir() and not left.is_symlink() and not in_use(left / LOCK):

@@ -287,9 +287,9 @@ def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int | None = Non
         if name not in cohort.participants:
             there = ", ".join(cohort.participants.columns)
             what = f"The confound {name!r}" if name not in names_of(chosen.keep) else f"{name!r}, to be kept,"
-            raise BadInput(f"{what} is no column of participants.tsv of {cohort.path}; it has {there}.")
+            raise BadInput(f"{what} is not a column of participants.tsv of {cohort.path}; it has {there}.")
         if name == config.label:
-            raise BadInput(f"{name!r} is the label, which is not known of new subjects: leave it out.", "confounds")
+            raise BadInput(f"{name!r} is the label, which is not known for new subjects: leave it out.", "confounds")
     series = find_entry(config.model).needs_series
     if chosen.harmonise and series:
         raise BadInput(
@@ -314,9 +314,9 @@ def check_device(name: str) -> None:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise BadInput(f"There is no device {name!r}: choose cpu or cuda (cuda:1 for the second).") from error
+        raise BadInput(f"Unknown device {name!r}: choose cpu or cuda (cuda:1 for the second).") from error
     if device.type not in ("cpu", "cuda"):
-        raise BadInput(f"There is no device {name!r}: choose cpu or cuda (cuda:1 for the second).")
+        raise BadInput(f"Unknown device {name!r}: choose cpu or cuda (cuda:1 for the second).")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise BadInput(f"The device is {name!r} and torch finds {torch.cuda.device_count()} GPUs here: choose cpu.")
 
@@ -340,7 +340,7 @@ def options_for(cohort: Cohort, name: str, options: dict[str, Any]) -> dict[str,
     options = {name: value for name, value in options.items() if value is not None}
     for taken in ("name", "n_rois", "n_classes"):
         if taken in options:
-            raise BadInput(f"{taken} is no option of {name}: it follows from the cohort and its label.", "option")
+            raise BadInput(f"{taken} is not an option of {name}: it follows from the cohort and its label.", "option")
     if find_entry(name).needs_series and "n_volumes" not in options and cohort.timeseries is not None:
         default, shortest = model_options(name).get("n_volumes"), int(cohort.timeseries.lengths.min())
         if default is not None:

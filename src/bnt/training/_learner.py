@@ -200,7 +200,7 @@ class Learner(ABC):
         raise self._no_network()
 
     def _no_network(self) -> BadInput:
-        return BadInput(f"Model {self.config.model!r} is no neural network: it has no attention and no clusters.")
+        return BadInput(f"Model {self.config.model!r} is not a neural network: it has no attention and no clusters.")
 
     def clean_up(self, folder: Path) -> None:  # noqa: B027 - most learners keep nothing
         """Remove what :meth:`fit` kept in ``folder`` to resume from."""

@@ -249,6 +249,6 @@ def _watch(started: Sequence[subprocess.Popen[bytes]], folder: Path) -> int:
     rank, code = next((r, c) for r, c in enumerate(codes) if c not in (None, 0, LEFT_ALONE))
     which = f"Process {rank + 1} of {len(started)} of this training"
     if code < 0:
-        raise BadInput(f"{which} was killed by signal {-code}, perhaps for want of memory: {RESUME}.")
+        raise BadInput(f"{which} was killed by signal {-code}, perhaps because memory ran out: {RESUME}.")
     words = (folder / str(rank)).read_text(errors="replace").strip().splitlines() or ["no message"]
     raise BadInput(f"{which} failed ({words[-1].strip().rstrip('.')}): {RESUME}.")

@@ -160,7 +160,7 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     5
     """
     if name not in RECIPES:
-        raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.")
+        raise BadInput(f"Unknown recipe {name!r}; there are {', '.join(RECIPES)}.")
     known = [f.name for f in fields(Recipe)]
     for change in changes:
         if change not in known:
@@ -218,7 +218,7 @@ class Adjustments:
                 raise BadInput(f"{name} is {value!r}, it must be {' or '.join(words)}, or left out.", name)
         if self.keep and self.harmonise is None:
             raise BadInput(
-                f"{self.keep!r} is to be kept and nothing is harmonised: add harmonise combat.", "harmonise_keep"
+                f"{self.keep!r} is to be preserved, but nothing is harmonised: add harmonise combat.", "harmonise_keep"
             )
 
     @classmethod

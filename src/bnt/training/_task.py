@@ -149,7 +149,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
     if kind == "regression":
         if y.dtype.kind not in "biuf":
             raise BadInput(
-                f"The label holds text such as {str(distinct[0])!r}, which is no score: predict it as classes (task "
+                f"The label holds text such as {str(distinct[0])!r}, which is not a score: predict it as classes (task "
                 "classification), or give numbers.",
                 parameter="task",
             )
@@ -164,8 +164,8 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
         broken = distinct[~np.isfinite(distinct) | (distinct != np.round(distinct))]
         if broken.size:
             raise BadInput(
-                f"The label has the value {broken[0]:g}, which is no whole number and so no class: predict it as "
-                "a score (task regression), or give classes as whole numbers or words.",
+                f"The label has the value {broken[0]:g}, which is not a whole number and so not a class: predict "
+                "it as a score (task regression), or give classes as whole numbers or words.",
                 parameter="task",
             )
         y, distinct, part = y.astype(np.int64), distinct.astype(np.int64), part.astype(np.int64)

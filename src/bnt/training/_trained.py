@@ -188,7 +188,7 @@ def check_finished(folder: Path) -> None:
     found = damage(folder)
     if found is not None:
         raise BadInput(
-            f"The run {folder} is damaged ({found[0]}: {found[1]}): make it anew with the command that made it "
+            f"The run {folder} is damaged ({found[0]}: {found[1]}): run the command that made it again "
             "(bnt train with --resume, or bnt compare) or copy it again."
         )
 
@@ -378,7 +378,8 @@ class TrainedRun:
         if not np.isfinite(found).all():
             who = cohort.ids[~np.isfinite(found).all(axis=1)][0]
             raise BadInput(
-                f"The model of {self.folder} predicts no number for {who}: its weights or this connectome are damaged."
+                f"The model of {self.folder} does not predict a finite number for {who}: its weights or this "
+                "connectome are damaged."
             )
         return found
 

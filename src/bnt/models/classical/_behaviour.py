@@ -79,7 +79,7 @@ class CPM(Linear):
         if not 0.0 < self.threshold <= 1.0:
             raise BadInput(f"threshold is {self.threshold}: give a p-value above 0 and up to 1.")
         if self.tails not in TAILS:
-            raise BadInput(f"There is no tail {self.tails!r}: choose one of {', '.join(TAILS)}.")
+            raise BadInput(f"Unknown tail {self.tails!r}: choose one of {', '.join(TAILS)}.")
 
     def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> CPM:
         """Fit on training subjects; see :meth:`LinearModel.fit`."""

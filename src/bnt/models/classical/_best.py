@@ -216,7 +216,7 @@ class Best(Decides):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return what was learned as plain arrays, each named after its view and member."""
         if not self.shares:
-            raise BadInput("This model is not fitted yet: there is nothing to keep.")
+            raise BadInput("This model is not fitted yet: there is nothing to save.")
         state = {"shares": np.array(list(self.shares.values()))}
         for name, part in self.parts().items():
             state |= {f"{name}.{key}": value for key, value in part.state_dict().items()}

@@ -415,7 +415,7 @@ def _few(n: int) -> Iterator[slice]:
 def feature_map(space: str, n_rois: int, shrinkage: float) -> EdgeFeatures | TangentFeatures:
     """Return the feature map of a space, ``edges`` or ``tangent``."""
     if space not in SPACES:
-        raise BadInput(f"There is no space {space!r}: choose one of {', '.join(SPACES)}.")
+        raise BadInput(f"Unknown space {space!r}: choose one of {', '.join(SPACES)}.")
     if not 0.0 <= shrinkage < 1.0:
         raise BadInput(f"shrinkage is {shrinkage}: give a share from 0 to below 1.")
     return EdgeFeatures(n_rois) if space == "edges" else TangentFeatures(n_rois, shrinkage)

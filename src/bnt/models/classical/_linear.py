@@ -94,7 +94,7 @@ class Linear(Decides):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return what was learned as plain arrays; names of sites are the bytes of a JSON list."""
         if self.weights is None:
-            raise BadInput(f"This {type(self).__name__} model is not fitted yet: there is nothing to keep.")
+            raise BadInput(f"This {type(self).__name__} model is not fitted yet: there is nothing to save.")
         return {
             "weights": self.weights,
             "intercept": self.intercept,

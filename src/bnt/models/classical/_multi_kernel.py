@@ -252,7 +252,7 @@ class MultiKernel(Decides):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return what was learned as plain arrays; names of sites are the bytes of a JSON list."""
         if not self.views:
-            raise BadInput("This model is not fitted yet: there is nothing to keep.")
+            raise BadInput("This model is not fitted yet: there is nothing to save.")
         state = {
             "intercept": self.intercept,
             "sites": words_to_array(self.sites),
