@@ -22,7 +22,8 @@ from bnt.models.classical._solvers import Calibration, Decides, check_target, fo
 
 NEW_SITE_SUBJECTS = 10  # people at the training mean, counted with those of a new site
 NEW_SITES = ("global", "centred")
-SHARES = (0.3, 0.5, 0.7)  # of the identity in the correlation matrices
+SHARES, SHARES_OF_LARGE = (0.3, 0.5, 0.7), (0.5,)  # of the identity in the correlation matrices
+LARGE_FROM = 500  # ROIs from which a tangent space is expensive: one share, which counts as three, does as well
 KERNELS_SHARE, KERNELS_SHARE_OF_SCORES = 0.5, 0.3  # prior weight of ``multi-kernel``
 PRIOR_SUBJECTS, PRIOR_SUBJECTS_OF_SCORES = 400, 5  # the prior weights count as much as this many subjects
 PRIOR_SLOPE_SD = 0.4  # a score's slope is taken to be 1, give or take this
@@ -44,8 +45,9 @@ class Best(Decides):
 
     The members, each on a kernel whose mean diagonal is 1 (C = 1; the ridges' penalty is in brackets):
 
-    - tangent spaces of the correlations with a share of 0.3, 0.5 and 0.7 of the identity: support vector machine on
-      the features as they are, and ridge (1) on the features less the mean of the subject's site;
+    - tangent spaces of the correlations with a share of 0.3, 0.5 and 0.7 of the identity (from 500 ROIs on 0.5 alone,
+      whose prior weight is that of the three): support vector machine on the features as they are, and ridge (1) on
+      the features less the mean of the subject's site;
     - Fisher z edges: ridge (1), site-centred;
     - with series, ``multi-kernel`` on the tangent spaces of two covariances (with amplitudes; prewhitened) and the
       correlations one volume apart;
@@ -96,8 +98,9 @@ class Best(Decides):
     def make(self, has_series: bool) -> None:
         """Make the views and their members."""
         n_rois = self.n_rois
+        shares = SHARES if n_rois < LARGE_FROM else SHARES_OF_LARGE
         views: dict[str, FeatureMap] = {
-            f"shrunk{share}": TangentFeatures(n_rois, share, "correlations") for share in SHARES
+            f"shrunk{share}": TangentFeatures(n_rois, share, "correlations") for share in shares
         }
         views["edges"] = EdgeFeatures(n_rois)
         self.views = {name: adjusted(view, self.confounds) for name, view in views.items()}
@@ -128,9 +131,10 @@ class Best(Decides):
 
     def prior(self) -> np.ndarray:
         """Return the weights that few subjects leave as they are."""
-        n_linear = len(self.names()) - (self.kernels is not None)
         share = 0.0 if self.kernels is None else KERNELS_SHARE if self.n_classes > 1 else KERNELS_SHARE_OF_SCORES
-        linear = (1.0 - share) * equal(n_linear)
+        repeats = len(SHARES) // (len(self.views) - 1)  # of one tangent space that stands for three
+        counts = np.array([1.0 if view == "edges" else repeats for view, pair in self.members.items() for _ in pair])
+        linear = (1.0 - share) * (counts / counts.sum())
         return linear if self.kernels is None else np.append(linear, share)
 
     # -- fitting -----------------------------------------------------------------------------------
@@ -234,11 +238,6 @@ class Best(Decides):
         if self.n_classes == 1:
             self.slope, self.shift = np.asarray(state["line"]).tolist()
         self.load_calibration(state)
-
-
-def equal(n: int) -> np.ndarray:
-    """Return n equal weights."""
-    return np.full(n, 1.0 / n)
 
 
 def stacked_weights(

@@ -18,7 +18,7 @@ from bnt.connectivity import TangentSpace
 from bnt.errors import BadInput
 from bnt.models.classical._inputs import Confounds, Inputs, Streamed, array_to_words, words_to_array
 from bnt.models.classical._solvers import combine, gram
-from bnt.models.classical._subject_matrices import from_correlations, from_series, key_of, pack, remembered, unpack
+from bnt.models.classical._subject_matrices import few, from_correlations, from_series, key_of, pack, remembered, unpack
 
 CORRELATIONS = ("pearson", "ledoit-wolf", "partial")
 FISHER_Z = ("shrunk-z", "fisher-z")
@@ -121,8 +121,7 @@ def check_edges(inputs: Inputs, n_rois: int) -> None:
 def project_to_tangent(space: TangentSpace, packed: np.ndarray, n_rois: int) -> np.ndarray:
     """Return the tangent vectors of packed covariances, (n, E + V) float32, with the diagonal over sqrt(2)."""
     out = np.empty(packed.shape, dtype=np.float32)
-    for start in range(0, len(out), 64):  # keeps the square matrices few
-        part = slice(start, start + 64)
+    for part in few(len(out), n_rois):
         out[part] = pack(space.transform(unpack(packed[part], n_rois)))
     out[:, n_edges(n_rois) :] *= 0.5**0.5
     return out
@@ -271,7 +270,7 @@ class ShrunkTangent(FeatureMap):
         total, summed = np.zeros((2, inputs.edges.shape[1]))
         for block, some in inputs.blocks():
             correlations, counts = self.edges.correlations(some), weight[block]
-            for rows in _few(len(correlations)):
+            for rows in few(len(correlations), self.n_rois):
                 part = correlations[rows]
                 there = ~self._missing(part)
                 total += counts[rows] @ there
@@ -293,7 +292,7 @@ class ShrunkTangent(FeatureMap):
         correlations = self.edges.correlations(inputs)
         mean = self.mean_edges.astype(np.float32)
         out = np.empty((len(correlations), correlations.shape[1] + self.n_rois), dtype=np.float32)
-        for rows in _few(len(correlations)):
+        for rows in few(len(correlations), self.n_rois):
             filled = np.where(self._missing(correlations[rows]), mean, correlations[rows])
             out[rows] = from_correlations(filled, self.shrinkage, self.n_rois)
         return out
@@ -404,12 +403,6 @@ def _total(each: Iterator[np.ndarray]) -> np.ndarray:
     for one in each:
         total = total + one
     return total
-
-
-def _few(n: int) -> Iterator[slice]:
-    """Yield slices of a few subjects, so that their square matrices are few."""
-    for start in range(0, n, 64):
-        yield slice(start, start + 64)
 
 
 def feature_map(space: str, n_rois: int, shrinkage: float) -> EdgeFeatures | TangentFeatures:

@@ -121,12 +121,19 @@ def from_correlations(edges: np.ndarray, shrinkage: float, n_rois: int) -> np.nd
     n_rois : int
     """
     out = np.empty((len(edges), edges.shape[1] + n_rois), dtype=np.float32)
-    for start in range(0, len(edges), 64):
-        part = edges[start : start + 64]
+    out[:, edges.shape[1] :] = 1.0
+    for rows in few(len(edges), n_rois):
+        part = edges[rows]
         share = _share(torch.from_numpy(square(part, 1.0)).double(), shrinkage)[:, None]
-        out[start : start + 64, : edges.shape[1]] = part * (1.0 - share)
-        out[start : start + 64, edges.shape[1] :] = 1.0
+        out[rows, : edges.shape[1]] = part * (1.0 - share)
     return out
+
+
+def few(n: int, n_rois: int) -> Iterator[slice]:
+    """Yield slices of a few subjects, so that their square matrices are few: 64, and less from 256 ROIs on."""
+    at_once = max(2, min(64, 64 * 256**2 // n_rois**2))
+    for start in range(0, n, at_once):
+        yield slice(start, start + at_once)
 
 
 def _share(matrices: Tensor, shrinkage: float) -> np.ndarray:
