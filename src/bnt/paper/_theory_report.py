@@ -257,8 +257,8 @@ Take node features z from a ball of radius r, assign each to K clusters by P = s
 ### The length of the centres
 
 The theorem needs an assumption about the length of the centres, because longer centres make every assignment harder
-(closer to 0 or 1). With K = V = 2 and r = 1, orthonormal centres give {straight:.3f}, and the same centres three times
-as long give {long:.3f}. All results below are for centres of unit length.
+(closer to 0 or 1). With K = V = 2 and r = 1, orthonormal centres give {scaled[0]:.3f}, and the same centres three times
+as long give {scaled[1]:.3f}. All results below are for centres of unit length.
 
 ### Two centres: opposite is best
 
@@ -292,8 +292,8 @@ orthonormal centres for the formula of the released code:
 
 *Small balls.* For unit centres F = r² / ((V+2) K²) · (K − 1 − (2/K) Σ cos) + smaller terms, where the sum is over
 pairs. So only the sum of the cosines matters: orthonormal centres are better than exactly those centres whose mean
-cosine is positive. (For a simplex with K = 4, V = 6, r = 0.05 the formula gives {formula:.4e}, Monte-Carlo
-{sampled:.4e}.)
+cosine is positive. (For a simplex with K = 4, V = 6, r = 0.05 the formula gives {expansion[0]:.4e}, Monte-Carlo
+{expansion[1]:.4e}.)
 
 *Centres with a mean cosine of zero or more.* Among random unit centres of this kind, none was better than orthonormal
 centres. Without this restriction, about half are better at a small radius:
@@ -350,19 +350,16 @@ def page(found: Findings, picture: str = "theory.png") -> str:
     linear, same = found.angles["linear"], found.same
     design, square = found.designs[10, 200], found.designs[8, 8]
     return PAGE.format(
+        **vars(found),
         picture=picture,
         n_radial=t.N_RADIAL,
         n_angular=t.N_ANGULAR,
         n_points=t.N_POINTS,
-        straight=found.scaled[0],
-        long=found.scaled[1],
         gains=", ".join(f"{100 * (line[-1] / line[4] - 1):+.0f} % at r = {r:g}" for r, line in zip(t.RADII, linear)),
         angle_rows=_angle_rows(linear).rstrip(),
         ratio_rows=_ratio_rows(found).rstrip(),
         ascent_rows=_ascent_rows(found).rstrip(),
         contest_rows=_contest_rows(found).rstrip(),
-        formula=found.expansion[0],
-        sampled=found.expansion[1],
         squared=", ".join(f"{v:.5f}" for v in found.angles["squared"][1]),
         vif=", ".join(f"{value:.3f} for r = {r}" for r, value in found.inflation.items()),
         row_product=design["row_product"],
@@ -377,7 +374,6 @@ def page(found: Findings, picture: str = "theory.png") -> str:
         mse_b=same["mse_correlated"],
         wider=found.coefficients["observed"],
         factor=found.coefficients["factor"],
-        hits=found.hits,
         bound=found.tail["bound"],
         reached=found.tail["probability"],
     )
