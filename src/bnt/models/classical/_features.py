@@ -157,7 +157,6 @@ class EdgeFeatures(FeatureMap):
         return False if inputs.kind in FISHER_Z else otherwise
 
     def _transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, E) float32."""
         check_edges(inputs, self.n_rois)
         edges = inputs.edges.astype(np.float32, copy=False)
         if not self._are_correlations(inputs, self.holds_correlations):
@@ -226,7 +225,6 @@ class TangentFeatures(FeatureMap):
         return from_series(inputs.series, self.n_rois, self.estimate)
 
     def _transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, E + V) float32."""
         check_edges(inputs, self.n_rois)
         return project_to_tangent(self._space, self._packed(inputs), self.n_rois)
 
@@ -242,7 +240,7 @@ class TangentFeatures(FeatureMap):
         self._set_reference(np.asarray(state["reference"], dtype=np.float64))
 
 
-class ShrunkTangent(FeatureMap):
+class ShrunkTangent(TangentFeatures):
     """Tangent space of correlations drawn far towards the identity, (n, E + V) float32.
 
     Ledoit-Wolf's shrinkage takes the volumes for independent, which those of fMRI are not, and so shrinks too little.
@@ -256,9 +254,7 @@ class ShrunkTangent(FeatureMap):
     """
 
     def __init__(self, n_rois: int, shrinkage: float) -> None:
-        self.n_rois, self.shrinkage = n_rois, shrinkage
-        self.edges = EdgeFeatures(n_rois)
-        self._space = TangentSpace("arithmetic")
+        super().__init__(n_rois, shrinkage, "correlations")
 
     def settings(self, series: bool) -> tuple[Any, ...]:
         """Return what decides what is learned and given."""
@@ -276,11 +272,7 @@ class ShrunkTangent(FeatureMap):
                 total += counts[rows] @ there
                 summed += counts[rows] @ (part * there)
         self.mean_edges = summed / np.maximum(total, 1e-300)  # 0 for a region that no training subject has
-        self._set_reference(unpack(_mean(self._packed, inputs, weight), self.n_rois))
-
-    def _set_reference(self, reference: np.ndarray) -> None:
-        self.reference = reference[0]
-        self._space.fit(reference)  # the mean of one matrix is that matrix
+        self._set_reference(unpack(_mean(self._packed, inputs, weight), self.n_rois)[0])
 
     def _missing(self, correlations: np.ndarray) -> np.ndarray:
         """Return which edges end in a region without a signal, (n, E)."""
@@ -297,10 +289,6 @@ class ShrunkTangent(FeatureMap):
             out[rows] = from_correlations(filled, self.shrinkage, self.n_rois)
         return out
 
-    def _transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, E + V) float32."""
-        return project_to_tangent(self._space, self._packed(inputs), self.n_rois)
-
     def state(self) -> dict[str, np.ndarray]:
         """Return what was learned."""
         return {**self.edges.state(), "mean_edges": self.mean_edges, "reference": self.reference}
@@ -309,7 +297,7 @@ class ShrunkTangent(FeatureMap):
         """Take what was learned."""
         self.edges.load(state)
         self.mean_edges = np.asarray(state["mean_edges"], dtype=np.float64)
-        self._set_reference(np.asarray(state["reference"], dtype=np.float64)[None])
+        self._set_reference(np.asarray(state["reference"], dtype=np.float64))
 
 
 class Lagged(FeatureMap):
@@ -326,7 +314,6 @@ class Lagged(FeatureMap):
         """Learn nothing."""
 
     def _transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, E + V) float32."""
         check_edges(inputs, self.n_rois)
         if inputs.series is None:
             raise BadInput("The model was fitted on time series and these subjects have none: give their series.")
@@ -367,7 +354,6 @@ class Adjusted(FeatureMap):
         self.slopes = _total(each).astype(np.float32)
 
     def _transform(self, inputs: Inputs) -> np.ndarray:
-        """Return (n, F) float32."""
         assert self.slopes is not None
         features = self.inner.transform(inputs)
         return features - self.confounds.design(inputs.people).astype(np.float32) @ self.slopes
