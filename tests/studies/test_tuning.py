@@ -285,7 +285,7 @@ def test_a_grid_that_means_nothing_is_refused(words, message):
 
 
 def test_the_recipe_of_a_model_that_has_none_is_not_searched():
-    with pytest.raises(BadInput, match=r"svm is not trained by a recipe, so that recipe.lr would change nothing"):
+    with pytest.raises(BadInput, match=r"svm is not trained by a recipe, so recipe.lr would change nothing"):
         own_grid("svm", {"recipe.lr": [1e-3]})
     assert len(own_grid("svm", {"C": [0.1], "recipe.refit": [True, False]})[1]) == 2
 
