@@ -17,10 +17,10 @@ COMBINE = ("stack", "mean")
 class AtlasEnsemble(Decides):
     """A base model on each atlas of a cohort, stacked.
 
-    Every base model is fitted on the whole training part. Their decisions for held-out folds of the training part,
-    each standardised, are what the stack learns from: logistic regression for classes, ridge regression for a score
-    (penalty 1 in both). ``mean`` averages the standardised decisions instead. Nothing sees the test part. People of one
-    group (a family, the same scan twice) stay in one fold. In a cohort of one atlas it is the base model, recalibrated.
+    Every base model is fitted on the whole training set. The stacking model is fitted on their standardised decisions
+    for held-out folds of the training set: logistic regression for classes, ridge regression for a score (penalty 1 in
+    both). ``mean`` averages the standardised decisions instead. The test set is never used. Families and duplicated
+    scans stay in one fold. In a cohort with one atlas, this is the base model, recalibrated.
 
     Parameters
     ----------

@@ -342,7 +342,7 @@ EDGE_WEIGHTS = ("none", "bias", "factor")
 class VanillaTF(BNT):
     """Connection profiles, L Transformer layers, a plain readout, and a small classifier.
 
-    It is BNT with other parts: with ``readout="ocread"`` the same model, with the others the rows of the paper's
+    With ``readout="ocread"`` it is the same model as BNT; with the other readouts it gives the rows of the paper's
     Table 2.
 
     Parameters

@@ -177,7 +177,7 @@ class FusedWindowBlock(nn.Module):
 class BolT(Network):
     """Four blocks of fused window attention, the class tokens of all windows averaged.
 
-    A volume s_t (V,) is a token, and every window of W volumes has a class token of its own, which start equal. In
+    A volume s_t (V,) is a token. Every window of W volumes has its own class token; all start with the same values. In
     block l = 0 ... L-1 a window attends to its own W volumes and to ``f_l = ceil(2 W l fringe (1 - shift)) / 2`` more
     on either side:
 
@@ -190,8 +190,9 @@ class BolT(Network):
     into T volumes; what is left after the last window is not read. With labels the loss has ``consistency`` times the
     mean square of LayerNorm(token_i) - mean_i LayerNorm(token_i).
 
-    Scans of different lengths are padded: padding is attended to by no window, windows that contain any are left out of
-    every mean, and each scan has the answer that it has alone. Connectomes are not read.
+    Scans of different lengths are padded. No window attends to padding, and windows that contain padding are left out
+    of every mean, so the prediction for a scan does not depend on the other scans of its batch. Connectomes are not
+    read.
 
     Parameters
     ----------

@@ -149,7 +149,7 @@ def draw_weights(part: nn.Module | None, gain: float, *, whole: bool = False) ->
 class BrainNetGNN(Network):
     """A directed graph learned by attention between encoded time series, read by a gated graph network.
 
-    It sees time series only: the connectome is not used.
+    It reads time series only; the connectome is not used.
 
     - Encoder: each ROI's series through four convolutions and a linear map to 64 numbers.
     - Attention: keys, values and queries of 24 numbers, then single-head attention over ROIs. Its outputs are the

@@ -148,7 +148,7 @@ def _loss(output: Tensor, goal: Tensor, counts: Tensor) -> Tensor:
 
 
 class KernelTransformer(Decides):
-    """A linear path that is solved and networks that are trained, averaged in one unit.
+    """Weighted average of a linear model and small Transformers.
 
     The linear path is :class:`bnt.models.classical.MultiKernel`. On each of its views, ``n_members`` small Transformers
     are trained; each expects a target of +1 or -1, as ridge regression does, so that

@@ -52,8 +52,8 @@ class CPM(Linear):
     3. The edges of each network are summed per subject, and the target is predicted from the two sums: by least
        squares, or for classes by logistic regression.
 
-    The result is linear in the edges: every edge of a network has the same weight. Where the data allow no edge, the
-    prediction is the mean (or the larger class), and a warning says so.
+    The result is linear in the edges: every edge of a network has the same weight. If no edge is selected, the
+    prediction is the mean (or the larger class), with a warning.
 
     Departures from the paper: the two sums enter one model (the paper fits one model per network: ``tails="positive"``
     and ``"negative"``); classes, where the paper has scores only, and for several classes two sums of each, into one

@@ -227,8 +227,8 @@ class LinearModel(Linear):
 class SVM(LinearModel):
     """Linear support vector machine; epsilon-insensitive regression for ``n_classes=1``.
 
-    Probabilities are Platt's, fitted on decisions for held-out folds of the training subjects; several classes
-    are one against the rest.
+    Probabilities come from Platt scaling, fitted on decisions for held-out folds of the training subjects. Several
+    classes are fitted one against the rest.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class SVM(LinearModel):
 
 @dataclass(eq=False)
 class Ridge(LinearModel):
-    """Kernel ridge regression, of the target or of classes coded +1 and -1.
+    """Kernel ridge regression of the target, or of classes coded +1 and -1.
 
     Probabilities as for :class:`SVM`.
 
@@ -289,7 +289,7 @@ class Ridge(LinearModel):
 
 @dataclass(eq=False)
 class Logistic(LinearModel):
-    """Logistic regression with an L2 penalty, multinomial for several classes; its probabilities are its own.
+    """Logistic regression with an L2 penalty, multinomial for several classes; its probabilities are not recalibrated.
 
     Parameters
     ----------
@@ -329,11 +329,11 @@ class Logistic(LinearModel):
 class LinearEnsemble(Decides):
     """Tangent SVM, site-centred tangent ridge and site-centred Fisher z ridge, averaged.
 
-    Their decision values are averaged as they are: the ridges predict -1 and +1, the machine's margins lie at -1 and
-    +1, and the normalised kernels keep the three on one scale.
+    The decision values of the three models are averaged without scaling. The ridges predict -1 and +1, the margins of
+    the SVM are at -1 and +1, and the kernels are normalised, so all three have the same scale.
 
-    A subject of a site that training has not seen has the mean of all training subjects subtracted, as has everyone
-    where sites are not known. For regression the three predictions of the target are averaged.
+    For a subject of an unseen site, and for all subjects if sites are not known, the mean of all training subjects is
+    subtracted. For regression, the three predictions are averaged.
 
     Parameters
     ----------

@@ -35,9 +35,9 @@ KEPT_BYTES = 4 << 30  # of features; ABIDE at 200 ROIs takes 0.4 GB
 
 
 class MultiKernel(Decides):
-    """Ridge regression on the average of normalised kernels, two for each view.
+    """Ridge regression on the average of normalised kernels: two per view, with and without centring by site.
 
-    A subject of a site that training has not seen has the mean of all training subjects subtracted in both.
+    For a subject of an unseen site, the mean of all training subjects is subtracted in both.
 
     Parameters
     ----------
