@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import sys
 from base64 import b64decode
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from bnt.cohort._files import held
-from bnt.studies import _server
+from bnt.studies import _engine, _server
 
 # No test depends on a clock, or on which examples are drawn today.
 settings.register_profile("bnt", deadline=None, derandomize=True, database=None, max_examples=40)
@@ -44,10 +47,25 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_server():
-    """The first study of a process starts the server that all others use: it imports what networks need, too."""
+def processes_of_studies():
+    """Processes of studies fork from the test's own, which has the libraries loaded: a server takes seconds to start.
+
+    Tests of studies themselves have the real server; the first one starts it, with what networks need, too.
+    """
+    real = _server.start_server
+
+    def start(threads: int, models: Iterable[str]) -> Any:
+        ours = place_of(os.environ.get("PYTEST_CURRENT_TEST", "")).startswith("studies")
+        if ours or os.environ.get("OMP_NUM_THREADS") != "1":  # threads of libraries do not survive a fork
+            return real(threads, models)
+        for module in _server.PRELOADED:
+            import_module(module)
+        return multiprocessing.get_context("fork")
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_server, "PRELOADED", (*_server.PRELOADED, *_server.FOR_NETWORKS))
+        for module in (_server, _engine):
+            patch.setattr(module, "start_server", start)
         yield
 
 
@@ -55,10 +73,11 @@ def one_server():
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages, papers and explanations without the letters and lines of their figures, for tests of what they say."""
     from bnt.explain import _writing
+    from bnt.paper import _grid
     from bnt.report import _paper, _render
 
     monkeypatch.setattr(_render, "inline_svg", lambda figure, name, description: "<svg></svg>")
-    for module in (_paper, _writing):
+    for module in (_grid, _paper, _writing):
         monkeypatch.setattr(module, "save_figure", lambda figure, path, dpi=0: Path(path).write_bytes(PIXEL))
 
 
@@ -76,19 +95,23 @@ VOLUMES = 100  # of each series: the fewest that the paper's rule keeps; reading
 
 
 def lay_out(shared: Path, folder: Path) -> None:
-    """Write the packed series, cut to their first volumes, as nilearn caches them."""
+    """Write the packed series, cut to their first volumes, as nilearn caches them.
+
+    In the unit they are packed in, whole numbers: written and read in a third of the time, and no correlation, constant
+    ROI or repeated scan depends on the unit.
+    """
     root = folder / "ABIDE_pcp"
     place = root / "cpac" / "filt_noglobal"
     place.mkdir(parents=True)
     shutil.copy(shared / "Phenotypic_V1_0b_preprocessed1.csv", root)
     packed = np.load(shared / "cpac_filt_noglobal_rois_cc200.npz", allow_pickle=False)
-    series, length, scale, offset = (packed[name] for name in ("series", "length", "scale", "offset"))
-    names = packed["file_id"]
+    series, length, names = packed["series"], packed["length"], packed["file_id"]
     header = "\t".join(f"#{i}" for i in range(1, series.shape[1] + 1))
+    words = np.array([str(number) for number in range(-(2**15), 2**15)], dtype=object)
     for i, start in enumerate(np.cumsum(length) - length):
-        values = series[start : start + min(length[i], VOLUMES)] * scale[i] + offset[i]
-        file = place / f"{names[i]}_rois_cc200.1D"
-        np.savetxt(file, values, fmt="%.6f", delimiter="\t", header=header, comments="")
+        values = words[series[start : start + min(length[i], VOLUMES)].astype(int) + 2**15]
+        lines = [header, *map("\t".join, values.tolist()), ""]
+        (place / f"{names[i]}_rois_cc200.1D").write_text("\n".join(lines))
 
 
 @pytest.fixture(scope="session")

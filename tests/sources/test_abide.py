@@ -197,7 +197,7 @@ def test_the_command_prints_the_sentence_and_exits_with_2(
 
 @pytest.fixture(scope="module")
 def abide(abide_dir: Path, tmp_path_factory: pytest.TempPathFactory):
-    return fetch_abide(tmp_path_factory.mktemp("real") / "abide", abide_dir)
+    return fetch_abide(tmp_path_factory.mktemp("real") / "abide", abide_dir, jobs=1)
 
 
 @pytest.mark.abide

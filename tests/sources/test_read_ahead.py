@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def in_threads(monkeypatch):
-    """Read ahead from two files on, in threads: processes take seconds to start."""
+    """Read ahead from two files on, in threads, given what can be sent to processes: those take seconds to start."""
     import joblib
 
+    def delayed(function):
+        return lambda *given: pickle.dumps(given) and real(function)(*given)
+
+    real = joblib.delayed
+    monkeypatch.setattr(joblib, "delayed", delayed)
     monkeypatch.setattr(_images, "AHEAD_FILES", 2)
     monkeypatch.setattr(joblib, "parallel_config", lambda **_: joblib.parallel.parallel_config(backend="threading"))
 

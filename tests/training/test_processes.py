@@ -20,7 +20,7 @@ from group_member import configured, take_part
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.nn._kernels import keep_mask, rows_of_batch
-from bnt.studies._server import start_server
+from bnt.studies import _server
 from bnt.training import _processes
 from bnt.training._batches import Batch
 from bnt.training._processes import Group, check_network, launch
@@ -42,7 +42,7 @@ def cohort_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def start(size: int, *arguments: str) -> list[Any]:
-    context = start_server(1, ["bnt"])
+    context = _server.start_server(1, ["bnt"])
     started = [context.Process(target=take_part, args=(rank, size, *arguments)) for rank in range(size)]
     for one in started:
         one.start()
