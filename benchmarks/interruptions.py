@@ -128,7 +128,7 @@ def prepare() -> None:
 # -- running one command -------------------------------------------------------------------------------
 
 
-def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -> int:
+def start(words: list[str], real: bool = False, limit: tuple[int, int] | None = None) -> int:
     """Start a command in a process group of its own and return its number; it writes what it says into a file."""
     # A signal that comes before the child has begun waits until it has: a forked command is a Python that runs already.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -177,7 +177,7 @@ def _start(words: list[str], real: bool, limit: tuple[int, int] | None = None) -
         os._exit(1)  # never back into the process that forked it
 
 
-def _wait(child: int, seconds: float) -> int | None:
+def wait(child: int, seconds: float) -> int | None:
     """Return the exit code of a child (negative: its signal), or None where it still runs after some seconds."""
     until = time.monotonic() + seconds
     while True:
@@ -191,8 +191,8 @@ def _wait(child: int, seconds: float) -> int | None:
 
 def run(words: list[str], real: bool = False, limit: tuple[int, int] | None = None) -> tuple[int | None, str]:
     """Run a command to its end; return its code, None where it hangs, and what it said."""
-    child = _start(words, real, limit)
-    code = _wait(child, 5 * SECONDS)
+    child = start(words, real, limit)
+    code = wait(child, 5 * SECONDS)
     if code is None:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -315,15 +315,15 @@ def one_kill(
 ) -> tuple[Any, str]:
     """Kill a command after some seconds, repeat it, compare; return its code and ``identical``, or what was wrong."""
     clean()
-    child = _start(words, real)
-    code = _wait(child, after)
+    child = start(words, real)
+    code = wait(child, after)
     if code is None:
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGTERM:
                 os.kill(child, number)  # as a batch system does; Ctrl-C and the kill go to all of the group
             else:
                 os.killpg(child, number)
-        code = _wait(child, SECONDS)
+        code = wait(child, SECONDS)
     if code is None:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)

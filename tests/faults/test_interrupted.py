@@ -18,6 +18,10 @@ from bnt.cohort import _files
 from bnt.cohort._files import held, new_folder, write_atomic
 from bnt.errors import BadInput, lacks_memory
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import interruptions  # noqa: E402
+
 TRAIN = ["train", "cohort", "--model", "bnt", "--option", "n_clusters=3", "--threads", "1"]
 
 # Runs a command and sends itself a signal when a module is looked for.
@@ -123,6 +127,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("undrawn")
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(copy, name, monkeypatch, capsys):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -139,20 +144,14 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(copy, name, monkeypatch,
 
 
 def test_a_terminated_training_resumes_to_the_same_weights(copy):
-    words = [*TRAIN, "--epochs", "60", "--out"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "bnt", *words, "cut"],
-        cwd=copy,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        while process.poll() is None and not (copy / "cut" / "metrics.jsonl").is_file():
-            time.sleep(0.05)
-        process.terminate()
-        said = process.communicate()[1]
-    assert process.returncode == 143
-    assert "Traceback" not in said
+    words = [*TRAIN, "--epochs", "40", "--out"]
+    process = interruptions.start([*words, "cut"])  # a fork of this process: nothing is imported again
+    until = time.monotonic() + 100
+    while not (copy / "cut" / "metrics.jsonl").is_file() and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(process, signal.SIGTERM)
+    assert interruptions.wait(process, 100) == 143
+    assert "Traceback" not in (copy / interruptions.LOG).read_text()
     assert not (copy / "cut" / "DONE").exists()
     assert main([*words, "cut", "--resume"]) == 0
     assert main([*words, "whole"]) == 0
