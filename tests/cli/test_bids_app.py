@@ -31,6 +31,7 @@ def xcpd(tmp_path):
     return bids
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_participants_and_then_the_group_give_a_page(xcpd, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["bids-app", str(xcpd), str(out)]

@@ -31,6 +31,7 @@ def bad(counts: list[Count]) -> list[str]:
     return [line for count in counts for line in count.first]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_broken_files_are_refused_or_read_for_what_they_hold(place):
     table = Table(place / "mutants.csv")
     reliability.mutants(table, 60, seed=7)
@@ -43,6 +44,7 @@ def test_broken_files_are_refused_or_read_for_what_they_hold(place):
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_folder_has_its_code_run(place):
     count = Count("hostile folders")
     reliability.hostile(count, places=1)
@@ -62,6 +64,7 @@ def test_a_full_disk_ends_in_a_sentence(place):
     assert sum(count.tried for count in table.counts.values()) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_commands_in_one_process_leave_no_files_or_threads_behind(place):
     rows = long_runs.growth(place / "growth.csv", cycles=2, workers=False)
     for name in ("open_files", "threads", "temporary_files"):

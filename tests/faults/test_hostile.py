@@ -85,6 +85,7 @@ def test_several_members_of_a_gzip_file_are_read_to_their_end(tmp_path):
 
 
 @pytest.mark.parametrize("odd", [("None", r"$\frac$"), ("NA", "a,b"), ("\U0001d538\U0001f9e0", '"')])
+@pytest.mark.usefixtures("undrawn")
 def test_odd_names_of_classes_and_sites_go_through_all_commands(copy, odd, capsys):
     cohort = bnt.load_cohort("cohort")
     people = cohort.participants

@@ -13,10 +13,12 @@ import bnt
 from bnt.cli._main import main
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.paper import _cost, _grid
 from bnt.paper._cost import exponent
 from bnt.paper._grid import open_output
 from bnt.paper._plan import PRESETS, Plan
 from bnt.paper._reproduce import PARTS, reproduce
+from bnt.plotting import save_figure
 from bnt.splits import read_splits
 from bnt.training._recipe import find_recipe
 
@@ -60,10 +62,30 @@ def plan(cohort, tmp_path):
     return make
 
 
-def check_files(files, what):
-    assert [f.name for f in files] == [f"{what}.csv", f"{what}.md", f"{what}.png", f"{what}.pdf"]
+@pytest.fixture(autouse=True)
+def laid_out(monkeypatch):
+    """Figures of the parts are laid out; how a picture is written is tested once."""
+
+    def lay_out(figure, file):
+        if file.suffix == ".png":
+            figure.draw_without_rendering()
+        file.write_bytes(b"")
+
+    monkeypatch.setattr(_grid, "save_figure", lay_out)
+
+
+def test_a_part_has_its_table_its_text_and_its_figure_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(_grid, "save_figure", save_figure)
+    files = _grid.write_outputs(tmp_path, "part", pd.DataFrame({"a": [1]}), "text", Figure())
+    assert [f.name for f in files] == ["part.csv", "part.md", "part.png", "part.pdf"]
+    assert files[0].read_text() == "a\n1\n"
     assert files[2].read_bytes().startswith(b"\x89PNG")
     assert files[3].read_bytes().startswith(b"%PDF")
+
+
+def check_files(files, what):
+    assert [f.name for f in files] == [f"{what}.csv", f"{what}.md", f"{what}.png", f"{what}.pdf"]
+    assert all(f.is_file() for f in files)
     facts = json.loads((files[0].parent / "reproduce.json").read_text())
     assert facts["what"] == what
     assert facts["recipe"]["epochs"] == 1
@@ -230,7 +252,8 @@ def test_another_reference_is_said_first(plan):
 
 
 @pytest.mark.parametrize(("what", "only"), [("figure3a", ("random-K2",)), ("runtime", ("bnt",))])
-def test_figures_are_made_where_four_heads_do_not_divide_the_rois(plan, odd, what, only):
+def test_figures_are_made_where_four_heads_do_not_divide_the_rois(plan, odd, what, only, monkeypatch):
+    monkeypatch.setattr(_cost, "step_seconds", lambda *_, **__: 0.01)
     made = plan(cohort=odd, clusters=(2,), only=only)
     check_files(reproduce(what, made), what)
     assert any(line.startswith("Changed: ") and "n_heads=2 in place of 4" in line for line in made.lines)
@@ -243,7 +266,7 @@ def test_runtime_measures_steps(plan):
 
 
 def test_complexity_measures_steps_at_each_number_of_rois(plan):
-    made = plan(only=("fbnetgen",), sizes=(14, 10))
+    made = plan(only=("meanmlp",), sizes=(14, 10))
     table, text = check_files(reproduce("complexity", made), "complexity")
     assert table["n_rois"].tolist() == [10, 14]
     assert (table[["step_seconds", "memory_mb"]] > 0).all(axis=None)
@@ -272,11 +295,10 @@ def without_label(cohort, tmp_path_factory):
 
 @pytest.mark.parametrize("what", ["parameters", "runtime", "theory"])
 def test_parts_that_predict_nothing_need_no_label_and_no_training(plan, without_label, monkeypatch, what):
-    from bnt.paper import _cost as cost
     from bnt.paper import _theory_report as theory_report
 
-    monkeypatch.setattr(cost, "step_seconds", lambda *_, **__: 0.01)
-    monkeypatch.setattr(cost, "COUNTED", cost.COUNTED[:1])
+    monkeypatch.setattr(_cost, "step_seconds", lambda *_, **__: 0.01)
+    monkeypatch.setattr(_cost, "COUNTED", _cost.COUNTED[:1])
     monkeypatch.setattr(theory_report, "expected_seconds", lambda: 240.0)
     monkeypatch.setattr(theory_report, "find", lambda: None)
     for name in ("theory_table", "page", "draw_theory"):
@@ -337,12 +359,13 @@ def test_the_stopping_rule_of_the_real_table_is_the_same_for_every_network(plan)
     assert plan(preset="standard", epochs=3).recipe_for("bnt").for_steps(1).epochs == 3
 
 
-def test_command_line_offers_every_part(cohort, tmp_path, capsys):
+def test_command_line_offers_every_part(cohort, tmp_path, capsys, monkeypatch):
     from typing import get_args
 
     from bnt.cli._model_commands import What
 
     assert set(get_args(What)) == {*PARTS, "all"}
+    monkeypatch.setattr(_cost, "COUNTED", [row for row in _cost.COUNTED if row[0] == "BNT, K = 100"])
     assert main(["reproduce", "parameters", str(cohort.path), "--out", str(tmp_path / "p")]) == 0
     assert "3,980,890" in capsys.readouterr().out
     assert main(["reproduce", "features", str(cohort.path), "--out", str(tmp_path / "f"), "--splits", "0"]) == 2

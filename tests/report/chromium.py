@@ -42,6 +42,8 @@ class Tab:
     def __init__(self, into: int, out: int) -> None:
         self._into, self._out, self._buffer, self._id = into, out, b"", 0
         self._session: str | None = None
+        self._shown: tuple[Path, bool] | None = None
+        self._phone = False
         self.frames: list[str] = []  # sessions of frames that have a process of their own
         self.events: list[dict[str, Any]] = []
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -110,6 +112,12 @@ class Tab:
         self.ask("Page.navigate", url=page.resolve().as_uri())
         while not self.named("Page.loadEventFired"):
             self._note(self._read(60))
+        self._shown = page, self._phone
+
+    def show(self, page: Path) -> None:
+        """Load a page unless it is there already, for the same kind of screen."""
+        if self._shown != (page, self._phone):
+            self.open(page)
 
     def run(self, script: str, frame: str | None = None) -> Any:
         """Return the value of a JavaScript expression, in the page or a frame; a promise is waited for."""
@@ -120,6 +128,7 @@ class Tab:
 
     def screen(self, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:
         """Set the size of the window, the colour scheme and whether it is a phone."""
+        self._phone = phone
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])

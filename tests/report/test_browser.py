@@ -48,9 +48,25 @@ def test_nothing_fails_to_load_and_no_request_leaves_the_machine(tab: Tab, pages
     assert tab.run("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
 
 
-@pytest.mark.parametrize(("name", "at_least"), [("study", 7), ("run", 6)])
+# Tests of the same page follow each other: the page stays open.
+
+
+def test_the_connectome_in_three_dimensions_is_drawn(tab: Tab, pages: dict[str, Path]):
+    tab.screen(1000, 900)
+    tab.show(pages["run"])
+    tab.run("document.querySelector('#connectome').scrollIntoView()")
+    assert len(tab.frames) == 1
+    script = """new Promise(done => {
+      const look = () => document.querySelector('canvas') ? done(true) : setTimeout(look, 100);
+      look();
+      setTimeout(() => done(false), 40000);
+    })"""
+    assert tab.run(script, tab.frames[0])
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("run", 6), ("study", 7)])
 def test_every_figure_is_drawn_named_and_has_its_data(tab: Tab, pages: dict[str, Path], name: str, at_least: int):
-    tab.open(pages[name])
+    tab.show(pages[name])
     figures = tab.run(
         """[...document.querySelectorAll("figure")].map(f => {
           const seen = f.querySelector("svg, img, table, iframe").getBoundingClientRect();
@@ -71,7 +87,7 @@ def test_every_figure_is_drawn_named_and_has_its_data(tab: Tab, pages: dict[str,
 
 def test_the_contents_lead_to_every_section(tab: Tab, pages: dict[str, Path]):
     tab.screen(1000, 600)
-    tab.open(pages["study"])
+    tab.show(pages["study"])
     count = tab.run("document.querySelectorAll('nav a').length")
     assert count >= 5
     for i in range(count):
@@ -81,7 +97,7 @@ def test_the_contents_lead_to_every_section(tab: Tab, pages: dict[str, Path]):
 
 
 def test_a_click_saves_the_data_of_a_figure(tab: Tab, pages: dict[str, Path], tmp_path: Path):
-    tab.open(pages["study"])
+    tab.show(pages["study"])
     tab.ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     tab.run("document.querySelector('#paired a[download]').click()")
     for _ in range(50):
@@ -92,28 +108,21 @@ def test_a_click_saves_the_data_of_a_figure(tab: Tab, pages: dict[str, Path], tm
     assert table["split"].tolist() == [f"site-stratified:0:split{k}" for k in range(3)]
 
 
-def test_the_connectome_in_three_dimensions_is_drawn(tab: Tab, pages: dict[str, Path]):
-    tab.screen(1000, 900)
-    tab.open(pages["run"])
-    tab.run("document.querySelector('#connectome').scrollIntoView()")
-    assert len(tab.frames) == 1
-    script = """new Promise(done => {
-      const look = () => document.querySelector('canvas') ? done(true) : setTimeout(look, 100);
-      look();
-      setTimeout(() => done(false), 40000);
-    })"""
-    assert tab.run(script, tab.frames[0])
+def test_the_page_prints(tab: Tab, pages: dict[str, Path]):
+    tab.show(pages["study"])
+    pdf = base64.b64decode(tab.ask("Page.printToPDF")["data"])
+    assert pdf.startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(
     ("name", "width", "dark"),
-    [("study", 1000, False), ("study", 390, False), ("study", 1000, True), ("run", 390, True)],
+    [("study", 1000, False), ("study", 1000, True), ("study", 390, False), ("run", 390, True)],
 )
 def test_pages_fit_the_screen_and_can_be_looked_at(
     tab: Tab, pages: dict[str, Path], shots: Path, name: str, width: int, dark: bool
 ):
     tab.screen(width, 844, dark=dark, phone=width < 500)
-    tab.open(pages[name])
+    tab.show(pages[name])
     assert tab.run("document.documentElement.scrollWidth") <= width
     page, ink = tab.run(
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color].map("
@@ -126,9 +135,3 @@ def test_pages_fit_the_screen_and_can_be_looked_at(
     file = shots / f"{name}-{width}-{'dark' if dark else 'light'}.png"
     tab.screenshot(file)
     assert file.stat().st_size > 20_000
-
-
-def test_the_page_prints(tab: Tab, pages: dict[str, Path]):
-    tab.open(pages["study"])
-    pdf = base64.b64decode(tab.ask("Page.printToPDF")["data"])
-    assert pdf.startswith(b"%PDF")

@@ -45,6 +45,7 @@ MAKERS = {
     "decision_curves": lambda: curves.decision_curves(BINARY),
     "predicted_scores": lambda: curves.predicted_scores(TWO_SCORES, "age"),
 }
+NOT_IN_A_PAPER = {"learning_curves", "loss_curve", "score_curve", "predicted_scores"}  # the others: test_paper.py
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -54,10 +55,11 @@ def test_a_figure_is_a_vector_pdf_with_letters_of_a_paper(name: str, tmp_path: P
     assert isinstance(figure, Figure)
     sizes = {t.get_fontsize() for t in figure.findobj(mpl.text.Text) if t.get_text()}
     assert sizes <= {7.0, 8.0}
-    save_figure(figure, tmp_path / "figure.pdf")
-    data = (tmp_path / "figure.pdf").read_bytes()
-    assert data.startswith(b"%PDF")
-    assert b"/Subtype /Image" not in data
+    if name in NOT_IN_A_PAPER:
+        save_figure(figure, tmp_path / "figure.pdf")
+        data = (tmp_path / "figure.pdf").read_bytes()
+        assert data.startswith(b"%PDF")
+        assert b"/Subtype /Image" not in data
     assert dict(mpl.rcParams) == before
 
 

@@ -158,6 +158,7 @@ def test_a_long_name_is_broken_into_lines():
     assert max(map(len, wrapped("x" * 40).split("\n"))) <= 36
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_pages_of_several_classes_and_of_a_score(tmp_path: Path):
     from bnt.report import write_report
     from bnt.splits import named_splits

@@ -129,6 +129,7 @@ def odd_folder(cohort, tmp_path_factory):
     return folder
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_site_of_one_class_is_said_once_and_below_the_table(odd_folder, tmp_path, capfd):
     words = ("--models", "logistic", "svm", "--protocol", "loso")
     assert compare(odd_folder, tmp_path / "study", *words) == 0

@@ -121,6 +121,7 @@ def test_code_that_an_exported_model_names_is_not_run(copy):
     assert not (copy / "net.py.ran").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_commands_take_an_exported_model(place, tmp_path, capsys):
     cohort, model = str(place / "secret place" / "cohort"), str(place / "linear-shared")
     assert main(["predict", model, cohort, "--out", str(tmp_path / "table.csv")]) == 0
