@@ -38,6 +38,8 @@ def two_nodes():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
+    # Without what these tests do not look at: processes started before there is work, logs of workers, autoscaling.
+    sparing = {"prestart_worker_first_driver": False, "enable_worker_prestart": False}
     # Ray takes 127.0.0.1 for "this machine's outer address" and leaves other loopback addresses as they are.
     small = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
     cluster = Cluster(
@@ -46,7 +48,9 @@ def two_nodes():
             **small,
             "node_ip_address": "127.0.0.2",
             "include_dashboard": False,
-            "_system_config": {"health_check_period_ms": 500, "health_check_timeout_ms": 2000},
+            "include_log_monitor": False,
+            "no_monitor": True,
+            "_system_config": {"health_check_period_ms": 500, "health_check_timeout_ms": 2000, **sparing},
         },
     )
     cluster.add_node(**small, node_ip_address="127.0.0.3")
