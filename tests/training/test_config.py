@@ -101,7 +101,7 @@ def in_numpy(value):
     return kinds[type(value)](value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=TABLES)
 def test_what_is_written_is_read_back_by_the_standard_library(data):
     assert tomllib.loads(write_toml(data)) == data
