@@ -31,9 +31,10 @@ demo: $(STAMP)
 	$(BIN)/bnt report demo/study
 	@echo "Open demo/study/report.html in a browser."
 
-# One thread per process: two processes that use both cores each are slower than two with one.
+# One thread per process: two processes that use both cores each are slower than two with one. Bytecode is kept even
+# where the environment says otherwise: tests start dozens of processes that import the package.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20 $(TESTS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 20 $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check --no-cache .  # a cached answer misses a module that moved to another folder
