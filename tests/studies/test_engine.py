@@ -181,6 +181,18 @@ def test_a_worker_that_comes_second_leaves_the_run_alone(cohort, tmp_path, monke
     assert not Path(job.folder).exists()
 
 
+def test_a_run_that_another_command_took_first_is_no_failure_and_done_here_if_that_one_ends_early(
+    cohort, tmp_path, monkeypatch
+):
+    (job,) = make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1).jobs()
+    answers, real = [{job.name: ELSEWHERE}], engine.run_local
+    monkeypatch.setattr(engine, "run_local", lambda *given: answers.pop() if answers else real(*given))
+    seen = []
+    assert engine.run_jobs([job], watch=lambda _, done, total, failures: seen.append((done, total, failures))) == {}
+    assert engine.is_done(job)
+    assert seen[-1] == (1, 1, {})
+
+
 def test_a_study_whose_tables_are_written_is_waited_for_and_said_to_be_in_use(cohort, tmp_path, monkeypatch):
     study = make_study(tmp_path / "study", cohort, [LOGISTIC], n_splits=1)
     study.folder.mkdir()
