@@ -9,7 +9,7 @@ import bnt
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.explain._attention import mean_attention
-from bnt.explain._decisions import baseline_edges, features_of, margins, training_part
+from bnt.explain._decisions import EdgeColumns, baseline_edges, margins, training_part
 from bnt.explain._edges import attributions, edge_map
 from bnt.explain._stability import planted_edges, planted_pairs, precision, refit, shuffled_within
 from bnt.models.classical._inputs import Inputs
@@ -238,7 +238,33 @@ def test_a_model_without_gradients_by_edges_is_told_what_to_use(cohort, split):
 
 @pytest.mark.parametrize("name", ["multi-kernel", "kernel-transformer"])
 def test_models_of_several_views_have_patterns_over_fisher_z_edges(name):
-    inputs = Inputs.of(bnt.simulate_cohort(n_subjects=24, n_rois=16, n_sites=2, n_volumes=40, seed=0))
+    cohort = bnt.simulate_cohort(n_subjects=24, n_rois=16, n_sites=2, n_volumes=40, seed=0)
+    inputs = Inputs.of(cohort)
     options = {"n_members": 0} if name == "kernel-transformer" else {}
     model = bnt.create_model(name, 16, 2, **options).fit(inputs, np.arange(24) % 2)
-    np.testing.assert_allclose(features_of(model, inputs), np.arctanh(inputs.edges.astype(float)), atol=1e-4)
+    ((part, found),) = EdgeColumns(model, cohort, np.arange(24)).blocks()
+    assert part == slice(0, 24)
+    np.testing.assert_allclose(found, np.arctanh(inputs.edges.astype(float)), atol=1e-4)
+
+
+@pytest.mark.parametrize("center_sites", [False, True])
+@pytest.mark.parametrize("method", ["pattern", "coefficients", "gradient"])
+def test_a_linear_models_map_read_in_blocks_is_the_map_of_all_at_once(cohort, split, method, center_sites, monkeypatch):
+    fitted = ridge_of(cohort, split, center_sites=center_sites)
+    model, rows = fitted.learner.models[0], np.asarray(split[0])
+    z, s = np.arctanh(cohort.edges(rows).astype(float)), model.decisions(Inputs.of(cohort, rows))[:, 0]
+    sites = cohort.sites[rows]
+    if center_sites:
+        for site in np.unique(sites):
+            z[sites == site] -= z[sites == site].mean(axis=0)
+    expected = {
+        "pattern": (s - s.mean()) @ (z - z.mean(axis=0)) / (len(s) * s.std()),
+        "coefficients": model.coef() * z.std(axis=0),
+    }
+    whole = map_of(fitted, cohort, split[2], split[0], method)
+    monkeypatch.setattr("bnt.explain._decisions.NUMBERS_AT_ONCE", 5 * cohort.shape[1])
+    found = map_of(fitted, cohort, split[2], split[0], method)
+    np.testing.assert_allclose(found.score, whole.score, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(found.share, whole.share, rtol=1e-9, atol=1e-14)
+    if method in expected:
+        np.testing.assert_allclose(found.score, expected[method], rtol=1e-4, atol=1e-7)

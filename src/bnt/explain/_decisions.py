@@ -35,7 +35,8 @@ from bnt.training._learner import Learner
 from bnt.training._trained import is_shared
 
 BATCH = 16  # attention of a batch is (16, heads, V, V): 40 MB at V = 400
-MOST_SUBJECTS = 2000  # more change a covariance little and cost memory
+MOST_SUBJECTS = 2000  # more change a covariance little and cost time
+NUMBERS_AT_ONCE = 1 << 24  # edges of a block of subjects
 PATTERNS_INSTEAD = "bnt explain --method pattern maps its edges"  # said by bnt predict too, which has no --method
 
 
@@ -194,16 +195,61 @@ def baseline_edges(run: FittedRun, training: tuple[Cohort, np.ndarray] | None) -
     return np.zeros(n_edges(c.n_rois)), "zero (the training subjects are not at hand)"
 
 
-def features_of(model: Any, inputs: Inputs) -> np.ndarray:
-    """Return the features a linear model reads, one per edge, (n, E); Fisher z of the edges where it reads several."""
-    source = model.members["edge_ridge"] if hasattr(model, "members") else model
-    if not hasattr(source, "features"):
-        return EdgeFeatures(model.n_rois).fit(inputs, np.ones(len(inputs))).transform(inputs).astype(np.float64)
-    features = source.features.transform(inputs)[:, : inputs.edges.shape[1]].astype(np.float64)
-    if source.center_sites and inputs.sites is not None:
-        for site in np.unique(inputs.sites):
-            features[inputs.sites == site] -= features[inputs.sites == site].mean(axis=0)
-    return features
+class EdgeColumns:
+    """The features that a linear model reads, one per edge, a few subjects at a time: no (n, E) array is ever made.
+
+    Fisher z of the edges where the model reads several views.
+
+    Parameters
+    ----------
+    model : a fitted classical model
+    cohort : Cohort
+    rows : array of int
+    """
+
+    def __init__(self, model: Any, cohort: Cohort, rows: np.ndarray) -> None:
+        self.cohort, self.rows, self.n_edges = cohort, np.asarray(rows), cohort.shape[1]
+        source = model.members["edge_ridge"] if hasattr(model, "members") else model
+        own = hasattr(source, "features")
+        self.features = source.features if own else EdgeFeatures(model.n_rois)
+        self.sites = cohort.sites[self.rows].astype(str) if own and source.center_sites else None
+        if not own:  # of an unknown kind, whether it holds correlations shows in all subjects only
+            small = all((np.abs(cohort.edges(self.rows[part])) <= 1.0).all() for part in self.parts())
+            self.features.holds_correlations = EdgeFeatures._are_correlations(self.inputs(slice(0, 1)), small)
+
+    def parts(self) -> Iterator[slice]:
+        """Yield the positions of each block."""
+        return _parts(len(self.rows), self.n_edges)
+
+    def inputs(self, part: slice) -> Inputs:
+        """Return what the model reads of a block."""
+        return Inputs.of(self.cohort, self.rows[part])
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield positions and features, (B, E) float64."""
+        for part in self.parts():
+            yield part, self.features.transform(self.inputs(part))[:, : self.n_edges].astype(np.float64)
+
+    def centred(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of the subjects, less the mean of each site where the model centres sites, else of all."""
+        groups = self._groups()
+        return values - (np.bincount(groups, values) / np.bincount(groups))[groups]
+
+    def _groups(self) -> np.ndarray:
+        if self.sites is None:
+            return np.zeros(len(self.rows), dtype=np.int64)
+        return np.unique(self.sites, return_inverse=True)[1]
+
+    def sd(self) -> np.ndarray:
+        """Return the standard deviation of each feature, (E,), within sites where the model centres them."""
+        groups = self._groups()
+        sums, squares = np.zeros((groups.max() + 1, self.n_edges)), np.zeros(self.n_edges)
+        for part, x in self.blocks():
+            for group in np.unique(groups[part]):
+                sums[group] += x[groups[part] == group].sum(axis=0)
+            squares += np.einsum("ne,ne->e", x, x)
+        within = squares - (sums**2 / np.bincount(groups)[:, None]).sum(axis=0)
+        return np.sqrt(np.maximum(within, 0.0) / len(self.rows))
 
 
 def haufe_pattern(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int) -> tuple[np.ndarray, int]:
@@ -216,15 +262,35 @@ def haufe_pattern(run: FittedRun, cohort: Cohort, rows: np.ndarray, column: int)
         raise BadInput(f"A pattern is a covariance over subjects and {len(rows)} were given: give at least three.")
     cohort = run.learner.prepared(cohort, rows)
     if is_network(run):
-        x, s = cohort.edges(rows).astype(np.float64), margins(run, cohort, rows, column)
+        s = margins(run, cohort, rows, column)
+        away, blocks = s - s.mean(), _edge_blocks(cohort, rows)
     else:
-        inputs = Inputs.of(cohort, rows)
         model = run.learner.models[0]
-        x, s = features_of(model, inputs), decision_of(model.decisions(inputs), run.config.task.n_outputs, column)
+        columns = EdgeColumns(model, cohort, rows)
+        found = np.concatenate([model.decisions(columns.inputs(part)) for part in columns.parts()])
+        s = decision_of(found, run.config.task.n_outputs, column)
+        # Features without their site's mean times decisions: features times decisions without their site's mean.
+        away, blocks = columns.centred(s), columns.blocks()
     sd = s.std()
     if not sd > 0:
         raise BadInput("The model predicts the same for all subjects: there is no pattern.")
-    return (s - s.mean()) @ (x - x.mean(axis=0)) / (len(s) * sd), len(rows)
+    total = np.zeros(cohort.shape[1])
+    for part, x in blocks:
+        total += away[part] @ x
+    return total / (len(s) * sd), len(rows)
+
+
+def _edge_blocks(cohort: Cohort, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield positions and edges, (B, E) float64."""
+    for part in _parts(len(rows), cohort.shape[1]):
+        yield part, cohort.edges(rows[part]).astype(np.float64)
+
+
+def _parts(n: int, n_edges: int) -> Iterator[slice]:
+    """Yield the positions of each block of n subjects."""
+    step = max(1, NUMBERS_AT_ONCE // n_edges)
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
 
 def _coefficients(run: FittedRun, column: int) -> tuple[Any, np.ndarray]:
@@ -249,8 +315,7 @@ def standardised_coefficients(run: FittedRun, cohort: Cohort, rows: np.ndarray, 
     """Return each edge's weight times its SD, so that edges of different spread compare."""
     model, coef = _coefficients(run, column)
     rows = some_of(rows)
-    inputs = Inputs.of(run.learner.prepared(cohort, rows), rows)
-    return coef * features_of(model, inputs).std(axis=0), len(rows)
+    return coef * EdgeColumns(model, run.learner.prepared(cohort, rows), rows).sd(), len(rows)
 
 
 def centres_sites(run: FittedRun) -> bool:
@@ -265,27 +330,28 @@ def linear_attributions(
     baseline: np.ndarray,
     column: int,
     training: tuple[Cohort, np.ndarray] | None = None,
-) -> np.ndarray:
-    """Return what each edge of each subject adds to the decision, (n, E): weight times deviation from the baseline.
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield what each edge of each subject adds to the decision, (B, E): weight times deviation from the baseline.
 
     What is left of the decision is the same for all subjects. So confounds are at their training mean in the baseline,
     and a model that centres sites is relative to the training mean of each subject's own site instead.
     """
     model, coef = _coefficients(run, column)
-    inputs = Inputs.of(run.learner.prepared(cohort, rows), rows)
     if model.space != "edges":
         raise BadInput(f"{run.config.model!r} reads the tangent space, in which edges are mixed; {PATTERNS_INSTEAD}.")
-    features = model.features.transform(inputs).astype(np.float64)
-    if not model.sites:
-        return coef * (features - _baseline_features(model, inputs, baseline, training))
-    if training is None:
+    if model.sites and training is None:
         raise BadInput(
             f"{run.config.model!r} compares with the mean of each site, and the training subjects are not at hand "
             "to tell it."
         )
-    groups = site_groups(model.sites, inputs.sites, len(inputs))
-    means = _site_means(model, run.learner.prepared(*training), training[1])
-    return coef * (features - means[groups])
+    columns = EdgeColumns(model, run.learner.prepared(cohort, rows), rows)
+    if training is None or not model.sites:
+        means = _baseline_features(model, columns.inputs(slice(0, 1)), baseline, training)
+    else:
+        means = _site_means(model, run.learner.prepared(*training), training[1])
+    groups = site_groups(model.sites, columns.cohort.sites[columns.rows].astype(str), len(columns.rows))
+    for part, features in columns.blocks():
+        yield part, coef * (features - means[groups[part]])
 
 
 def _baseline_features(

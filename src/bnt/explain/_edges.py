@@ -170,7 +170,7 @@ def attributions(
     """
     column, _ = target_code(run, target)
     if not is_network(run):
-        yield slice(0, len(rows)), linear_attributions(run, cohort, rows, baseline, column, training)
+        yield from linear_attributions(run, cohort, np.asarray(rows), baseline, column, training)
         return
     chosen = method or default_method(run)
     if chosen not in GRADIENT_METHODS:
