@@ -6,7 +6,8 @@
 
 The steps of a size are done one after the other, each a `bnt` command as a user types it, with one thread; CPU seconds
 and the largest resident memory of the process are appended to the table. A step that the table has is not done again.
-Networks make one epoch. Without --sizes nothing is measured: the growth is printed, and the figure drawn.
+Networks make one epoch; `import` reads one .npy file of series (200 volumes) per subject. Without --sizes nothing is
+measured: the growth is printed, and the figure drawn.
 
 --agreement fits classical models twice on the first split of a cohort, exactly and with features on disk, and appends
 both AUROCs (of validation and test, on whom nothing is selected) and how far the decisions differ.
@@ -34,9 +35,17 @@ from bnt.splits import named_splits
 
 CLASSICAL = ("ridge", "logistic", "svm", "cpm", "krr", "tangent-logistic", "linear-ensemble", "multi-kernel", "best")
 MODELS = (*CLASSICAL, "atlas-ensemble", "bnt", "bnt-released")
-STEPS = ("simulate", "info", *MODELS, "explain", "report")
+STEPS = ("simulate", "import", "info", *MODELS, "explain", "report")
+VOLUMES = 200
 KEYS = ["step", "subjects", "rois", "memory_gb"]
 UK_BIOBANK = 40_000
+# Linux counts the memory of whoever starts a process as that process's own: so a small one starts it, not this one.
+LAUNCH = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(child.pid, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
 
 
 def main() -> None:
@@ -76,9 +85,11 @@ def measure(size: int, given: argparse.Namespace) -> None:
     folder = given.folder / f"{size}-{given.rois}"
     cohort, run = folder / "cohort", folder / "ridge"
     folder.mkdir(parents=True, exist_ok=True)
-    if not cohort.is_dir() and "simulate" not in todo:
+    if not cohort.is_dir() and "simulate" not in todo and todo != ["import"]:
         carry_out(command("simulate", size, given, cohort, run))
     for step in todo:
+        if step == "import":
+            write_series(folder / "scans", size, given.rois)
         if step in ("explain", "report") and not run.is_dir():
             carry_out(command("ridge", size, given, cohort, run))
         words = command(step, size, given, cohort, folder / step if step in MODELS else run)
@@ -89,6 +100,9 @@ def measure(size: int, given: argparse.Namespace) -> None:
         append(given.csv, row)
         if step in MODELS and step != "ridge":
             shutil.rmtree(folder / step)
+        if step == "import":
+            shutil.rmtree(folder / "scans")
+            shutil.rmtree(folder / "imported")
     if not given.keep:
         shutil.rmtree(folder)
 
@@ -131,8 +145,10 @@ def agreement(folder: Path, name: str) -> dict[str, Any]:
 def command(step: str, size: int, given: argparse.Namespace, cohort: Path, run: Path) -> list[str]:
     """Return the words of a step."""
     if step == "simulate":
-        number = ["--subjects", str(size), "--rois", str(given.rois), "--sites", "8", "--volumes", "200"]
+        number = ["--subjects", str(size), "--rois", str(given.rois), "--sites", "8", "--volumes", str(VOLUMES)]
         return ["simulate", str(cohort), *number, "--no-series", "--overwrite"]
+    if step == "import":
+        return ["import", str(cohort.parent / "scans"), str(cohort.parent / "imported"), "--jobs", "1", "--overwrite"]
     if step == "info":
         return ["info", str(cohort)]
     if step == "explain":
@@ -143,21 +159,27 @@ def command(step: str, size: int, given: argparse.Namespace, cohort: Path, run: 
     return words + (["--change", "epochs=1"] if step.startswith("bnt") else ["--memory-gb", f"{given.memory_gb:g}"])
 
 
+def write_series(folder: Path, size: int, rois: int) -> None:
+    """Write one file of random series per subject."""
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    for i in range(size):
+        np.save(folder / f"sub-{i:06d}.npy", rng.standard_normal((VOLUMES, rois), dtype=np.float32))
+
+
 def carry_out(words: list[str]) -> dict[str, float]:
     """Run a command; return its seconds, CPU seconds (with those of its children) and largest resident memory."""
     variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     started = time.monotonic()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "bnt", *words], stdout=subprocess.DEVNULL, env=os.environ | variables
-    )
-    _, status, used = os.wait4(child.pid, 0)
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"bnt {' '.join(words)} ended with code {os.waitstatus_to_exitcode(status)}")
-    spent = used.ru_utime + used.ru_stime
+    launched = [sys.executable, "-S", "-c", LAUNCH, sys.executable, "-m", "bnt", *words]
+    done = subprocess.run(launched, stdout=subprocess.PIPE, text=True, env=os.environ | variables)
+    code, spent, most = done.stdout.split()
+    if int(code):
+        raise SystemExit(f"bnt {' '.join(words)} ended with code {code}")
     return {
         "seconds": round(time.monotonic() - started, 1),
-        "cpu_s": round(spent, 1),
-        "peak_mb": round(used.ru_maxrss / 1024),
+        "cpu_s": round(float(spent), 1),
+        "peak_mb": round(int(most) / 1024),
     }
 
 
