@@ -12,7 +12,7 @@ checked on the whole vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
 
@@ -66,8 +66,9 @@ class Series(Sequence[np.ndarray]):
         """Return the series of some subjects; nothing is copied."""
         return Series(self.stacked, self.starts[rows], self.lengths[rows])
 
+    @cached_property
     def digest_of_0_2(self) -> str:
-        """Return the digest that bnt 0.1 and 0.2 made: of the lengths and of everyone's first and last volume."""
+        """The digest that bnt 0.1 and 0.2 made: of the lengths and of everyone's first and last volume."""
         found = sha256(np.asarray(self.lengths, dtype=np.int64).tobytes())
         for one in self:
             found.update(np.ascontiguousarray(one[[0, -1]] if len(one) else one, dtype=np.float32).tobytes())

@@ -385,7 +385,7 @@ def data_digest_of_0_2(cohort: Cohort, *names: str) -> str:
     if cohort.timeseries is None:
         return ""
     found = _digest_of_tables(cohort, names)
-    found.update(cohort.timeseries.digest_of_0_2().encode())
+    found.update(cohort.timeseries.digest_of_0_2.encode())
     return found.hexdigest()
 
 
