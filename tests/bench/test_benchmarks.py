@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,8 @@ def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(
         out = Path(words[words.index("--out") + 1])
         out.mkdir()
         (out / "summary.csv").write_text("auroc\n0.75\n")
+        row = "svm,site-stratified:0:split0,2.5,0.5"
+        (out / "runs.csv").write_text(f"variant,split,cpu_seconds,cpu_seconds_shared\n{row}\n")
         return 10.0, ""
 
     monkeypatch.setattr(bench_study, "_measured", in_this_process)
@@ -120,6 +123,9 @@ def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(
     assert 0.3 < theirs["AUROC"] <= 1.0
     assert sorted(file.name for file in (tmp_path / "cohort").iterdir()) == before
     assert list(place.iterdir()) == []
+    one, whole = bench_study.run(replace(settings, user_splits=0))  # our side alone, run by run
+    assert (one["side"], one["CPU s"], one["CPU s of other runs"]) == ("svm, split0", 2.5, 0.5)
+    assert (whole["side"], whole["CPU s"]) == ("whole command, all processes", 10.0)
 
 
 def test_cpu_seconds_count_processes_that_outlive_the_command():

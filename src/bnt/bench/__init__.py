@@ -31,7 +31,8 @@ class BenchSettings:
     splits: int | None = None
     """Splits of the study; 20 by default (study)."""
     user_splits: int = 2
-    """Splits that the user's code with nilearn is measured on; its time for all is in proportion (study)."""
+    """Splits that the user's code with nilearn is measured on; its time for all is in proportion. 0 leaves it out and
+    lists our runs one by one (study)."""
     threads: int = 1
     """CPU threads, the same for all sides."""
     repeats: int = 3
