@@ -123,7 +123,7 @@ def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(
     assert 0.3 < theirs["AUROC"] <= 1.0
     assert sorted(file.name for file in (tmp_path / "cohort").iterdir()) == before
     assert list(place.iterdir()) == []
-    one, whole = bench_study.run(replace(settings, user_splits=0))  # our side alone, run by run
+    one, whole = bench_study.study(replace(settings, user_splits=0))  # our side alone, run by run
     assert (one["side"], one["CPU s"], one["CPU s of other runs"]) == ("svm, split0", 2.5, 0.5)
     assert (whole["side"], whole["CPU s"]) == ("whole command, all processes", 10.0)
 
