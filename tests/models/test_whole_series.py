@@ -284,3 +284,15 @@ def test_a_run_learns_from_scans_of_different_lengths(cohort, name):
     assert len(lines) == 2
     together, alone = learner.predict(cohort, np.arange(32, 40)), learner.predict(cohort, np.array([32]))
     np.testing.assert_allclose(together[:1], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["meanmlp", "bolt"])
+def test_connectomes_that_nobody_reads_are_not_read(name, cohort, monkeypatch):
+    net = create_model(name, 14, 2, **create_model(name, 14).small).eval()
+    read = batches(cohort, Whole())
+    expected = [net(batch.x, **batch.of_series).logits for batch in read.in_order(16)]
+    monkeypatch.setattr(type(cohort), "batch", lambda *_: pytest.fail("connectomes were read"))
+    unread = batches(cohort, window_of(net))
+    found = [net(batch.x, **batch.of_series).logits for batch in unread.in_order(16)]
+    assert torch.equal(torch.cat(found), torch.cat(expected))
+    assert mixup(next(unread.in_order(4)), 1.0).x.shape == (4, 14, 14)

@@ -240,6 +240,7 @@ class BolT(Network):
 
     needs_series: ClassVar = True
     whole_series: bool = True
+    reads_connectomes: bool = False
     small: ClassVar = {"crop": 24, "n_layers": 2, "n_heads": 2, "head": 8, "window": 10}
     per_roi: ClassVar = {
         r"^token$": {2: "v"},

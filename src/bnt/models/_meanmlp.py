@@ -61,6 +61,7 @@ class MeanMLP(Network):
 
     needs_series: ClassVar = True
     whole_series: bool = True
+    reads_connectomes: bool = False
     small: ClassVar = {"hidden": 32}
     per_roi: ClassVar = {r"^first\.weight": {1: "v"}}
 
@@ -101,4 +102,4 @@ class MeanMLP(Network):
         return Output(self.last(torch.stack([scan.mean(0) for scan in z.split(sizes)])))
 
     def _activate(self, z: Tensor) -> Tensor:
-        return dropout(F.relu(z), self.dropout, self.training)
+        return dropout(F.relu_(z), self.dropout, self.training)  # nobody else needs z: in place

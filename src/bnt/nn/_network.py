@@ -62,6 +62,8 @@ class Network(nn.Module):
         longest of the batch, and ``forward`` also receives ``lengths``, their numbers of volumes (B,).
     crop : int
         Length in volumes of the random window of each scan that it reads in training; 0 is the whole scan.
+    reads_connectomes : bool
+        False for models of whole scans alone. ``x`` then holds zeros, and no time is spent on connectomes.
     small : mapping
         Options that make the network small enough to train within seconds, for tests; they fit time series of 32
         volumes.
@@ -85,6 +87,7 @@ class Network(nn.Module):
     series_kind: str = ""
     whole_series: bool = False
     crop: int = 0
+    reads_connectomes: bool = True
     small: ClassVar[Mapping[str, Any]] = {}
     per_roi: ClassVar[Mapping[str, Mapping[int, str]]] = {}
 

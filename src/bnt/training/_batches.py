@@ -74,9 +74,12 @@ class Whole:
     crop : int
         In training a random piece of so many volumes is cut from each standardised scan; 0 cuts none, nor is a shorter
         scan cut.
+    connectomes : bool
+        Whether the model reads connectomes too. Where it does not, none are read from the cohort: it is given zeros.
     """
 
     crop: int = 0
+    connectomes: bool = True
 
 
 RESIDENT_BYTES = 1 << 30  # squares up to this size are kept in memory (or on the device)
@@ -133,7 +136,11 @@ class Batches:
                     f"reads {self.window}: set n_volumes to the shortest series."
                 )
         size = 4 * len(self.rows) * cohort.n_rois**2
-        self._resident = cohort.batch(self.rows, device) if size <= resident_bytes else None
+        self._unread = self.whole is not None and not self.whole.connectomes
+        if self._unread:  # one number, seen as the matrices of everyone
+            self._resident: Tensor | None = torch.zeros((), device=device).expand(len(self.rows), *[cohort.n_rois] * 2)
+        else:
+            self._resident = cohort.batch(self.rows, device) if size <= resident_bytes else None
         self._scans: dict[int, np.ndarray] = {}  # standardised, kept where all of them fit
         self._keep_scans = self.series is not None and 4 * self.series.lengths.sum() * cohort.n_rois <= resident_bytes
 
@@ -142,7 +149,7 @@ class Batches:
 
     def _matrices(self, positions: Tensor) -> Tensor:
         if self._resident is not None:
-            return self._resident[positions.to(self.device)]
+            return self._resident[: len(positions)] if self._unread else self._resident[positions.to(self.device)]
         return self.cohort.batch(self.rows[positions.numpy()], self.device)
 
     def _windows(self, positions: Tensor, starts: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -164,9 +171,9 @@ class Batches:
         if starts is not None and self.whole is not None and self.whole.crop:
             scans = [scan[start : start + self.whole.crop] for scan, start in zip(scans, starts.tolist())]
         lengths = [len(scan) for scan in scans]
-        padded = torch.zeros(len(scans), max(lengths), self.cohort.n_rois)
+        padded = torch.empty(len(scans), max(lengths), self.cohort.n_rois)
         for row, scan in zip(padded.numpy(), scans):
-            row[: len(scan)] = scan
+            row[: len(scan)], row[len(scan) :] = scan, 0.0
         return padded.to(self.device), torch.tensor(lengths, device=self.device)
 
     def _scan(self, position: int) -> np.ndarray:
@@ -270,7 +277,7 @@ def window_of(model: nn.Module) -> int | str | Whole:
     """Return what a model reads of each series, as the ``window`` of :class:`Batches`; 0 is nothing."""
     inner = model.model if isinstance(model, CentredInputs) else model
     if getattr(inner, "whole_series", False):
-        return Whole(int(getattr(inner, "crop", 0)))
+        return Whole(int(getattr(inner, "crop", 0)), bool(getattr(inner, "reads_connectomes", True)))
     return getattr(inner, "series_kind", "") or int(getattr(inner, "n_volumes", 0))
 
 
