@@ -33,7 +33,7 @@ from bnt.cli._main import COMMANDS, entry_point
 
 MEASURED = (
     *("seconds", "cpu_seconds", "peak_memory_mb", "command", "commands", "CPU s"),
-    *("ours s", "nilearn s", "times faster"),  # of `bench`: what is left are its rows and the largest differences
+    *("ours CPU s", "nilearn CPU s", "times faster"),  # of `bench`: what is left are its rows and largest differences
 )
 TIMED = (
     "DONE",
