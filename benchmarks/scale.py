@@ -1,13 +1,13 @@
 """How time and memory grow with the number of people: simulated cohorts, every step in a process of its own.
 
     python benchmarks/scale.py --sizes 1000 2000 5000 --rois 360 --csv results/bench/scale.csv --folder scratch
-    python benchmarks/scale.py --csv results/bench/scale.csv --figure docs/figures/scale.png
+    python benchmarks/scale.py --csv results/bench/scale.csv --figure docs/figures/scale.png --page docs/cluster.md
     python benchmarks/scale.py --agreement cohort --models ridge svm --csv results/bench/memory-bound.csv
 
 The steps of a size are done one after the other, each a `bnt` command as a user types it, with one thread; CPU seconds
 and the largest resident memory of the process are appended to the table. A step that the table has is not done again.
 Networks make one epoch; `import` reads one .npy file of series (200 volumes) per subject. Without --sizes nothing is
-measured: the growth is printed, and the figure drawn.
+measured: the growth is printed, the figure drawn, and the table of growth in the page replaced.
 
 --agreement fits classical models twice on the first split of a cohort, exactly and with features on disk, and appends
 both AUROCs (of validation and test, on whom nothing is selected) and how far the decisions differ.
@@ -30,15 +30,16 @@ from sklearn.metrics import roc_auc_score
 
 from bnt.cohort import load_cohort
 from bnt.models import create_model
-from bnt.models.classical._inputs import Inputs, memory_bound
+from bnt.models.classical._inputs import Inputs, exact_gb, memory_bound
 from bnt.splits import named_splits
 
 CLASSICAL = ("ridge", "logistic", "svm", "cpm", "krr", "tangent-logistic", "linear-ensemble", "multi-kernel", "best")
 MODELS = (*CLASSICAL, "atlas-ensemble", "bnt", "bnt-released")
 STEPS = ("simulate", "import", "info", *MODELS, "explain", "report")
-VOLUMES = 200
+VOLUMES, TRAINING = 200, 0.7  # volumes of a scan; share of the subjects who are trained on
 KEYS = ["step", "subjects", "rois", "memory_gb"]
 UK_BIOBANK = 40_000
+MARK = "<!-- growth -->"
 # Linux counts the memory of whoever starts a process as that process's own: so a small one starts it, not this one.
 LAUNCH = """
 import os, subprocess, sys
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("scale"), help="where cohorts and runs are made")
     parser.add_argument("--keep", action="store_true", help="keep the cohorts")
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--page", type=Path, help="a page with <!-- growth --> around its table")
     parser.add_argument("--agreement", type=Path, metavar="COHORT")
     parser.add_argument("--models", nargs="*", choices=MODELS[: len(CLASSICAL) + 1], default=list(CLASSICAL))
     given = parser.parse_args()
@@ -73,6 +75,9 @@ def main() -> None:
         print(growth(table).to_string(index=False))
         if given.figure is not None:
             draw(table, given.figure)
+        if given.page is not None:
+            before, _, after = given.page.read_text().split(MARK)
+            given.page.write_text(f"{before}{MARK}\n{as_markdown(growth(table))}\n{MARK}{after}")
 
 
 def measure(size: int, given: argparse.Namespace) -> None:
@@ -187,7 +192,8 @@ def growth(table: pd.DataFrame) -> pd.DataFrame:
     """Return the exponents of growth of each step with the number of subjects, and what they say of 40,000.
 
     The exponent is the slope of log(CPU seconds) and of log(memory) on log(subjects), without the start of Python and
-    its libraries (the smallest time and memory of ``info``), over all sizes that were measured.
+    its libraries (the smallest time and memory of ``info``), over all sizes that were measured. A classical model whose
+    largest size was solved in memory says nothing of 40,000, who are solved on disk.
     """
     rows = []
     table = table[table["memory_gb"] == table["memory_gb"].max()]
@@ -200,9 +206,30 @@ def growth(table: pd.DataFrame) -> pd.DataFrame:
                 row[f"{name} at the largest"] = part[column].iloc[-1]
                 slope, at = fitted(part["subjects"].to_numpy(), part[column].to_numpy() - start[column], least)
                 row[f"{name} exponent"] = slope
-                row[f"{name} at {UK_BIOBANK}"] = at + start[column]
+                row[f"{name} at {UK_BIOBANK}"] = at + start[column] if on_disk(part.iloc[-1]) else float("nan")
             rows.append(row)
     return pd.DataFrame(rows).round(2)
+
+
+def on_disk(row: pd.Series) -> bool:
+    """Whether a step is solved at its size as at that of UK Biobank: classical models, with features on disk."""
+    n_edges = row["rois"] * (row["rois"] - 1) // 2
+    return row["step"] not in CLASSICAL or exact_gb(int(TRAINING * row["subjects"]), n_edges) > row["memory_gb"]
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """Return the growth as a table of a page; a dash where it is not known."""
+    head = "| command | ROIs | people | CPU s | exponent | CPU s at 40,000 | GB | exponent | GB at 40,000 |"
+    rows = [head, "|---|---|---|---|---|---|---|---|---|"]
+    for row in table.to_dict("records"):
+        cells = [f"`{row['step']}`", f"{row['rois']:,}", ", ".join(f"{int(n):,}" for n in row["sizes"].split())]
+        for name, per, digits in (("time", 1, 0), ("memory", 1000, 2)):
+            cells.append(f"{row[f'{name} at the largest'] / per:,.{digits}f}")
+            exponent, at = row[f"{name} exponent"], row[f"{name} at {UK_BIOBANK}"] / per
+            cells += [f"{exponent:.2f}" if np.isfinite(exponent) else "-"]
+            cells += [f"{at:,.{digits}f}" if np.isfinite(at) else "-"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def fitted(sizes: np.ndarray, values: np.ndarray, least: float) -> tuple[float, float]:
