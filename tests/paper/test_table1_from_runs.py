@@ -13,7 +13,7 @@ from bnt.errors import BadInput
 from bnt.paper._table1 import from_runs, order, read_runs
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = ROOT / "results" / "abide" / "table1_runs.csv"
+RESULTS = ROOT / "results" / "abide"
 
 
 def test_every_method_of_the_paper_and_both_variants_have_a_row():
@@ -23,15 +23,17 @@ def test_every_method_of_the_paper_and_both_variants_have_a_row():
     assert len(rows) == len(set(rows))
 
 
-def test_the_committed_table_and_the_page_are_made_by_the_command(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["table1", "table1_stopping"])
+def test_the_committed_table_and_the_page_are_made_by_the_command(name, tmp_path, monkeypatch):
     page = tmp_path / "results.md"
     page.write_text((ROOT / "docs" / "results.md").read_text())
     script = ROOT / "benchmarks" / "table1.py"
-    monkeypatch.setattr(sys, "argv", list(map(str, [script, RUNS, "--out", tmp_path, "--page", page])))
+    words = [script, RESULTS / f"{name}_runs.csv", "--name", name, "--out", tmp_path, "--page", page]
+    monkeypatch.setattr(sys, "argv", list(map(str, words)))
     runpy.run_path(str(script), run_name="__main__")
-    assert (tmp_path / "table1.md").read_text() == (RUNS.parent / "table1.md").read_text()
-    for name in ("table1.csv", "table1_comparisons.csv"):  # their last digits are the machine's
-        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / name), pd.read_csv(RUNS.parent / name))
+    assert (tmp_path / f"{name}.md").read_text() == (RESULTS / f"{name}.md").read_text()
+    for file in (f"{name}.csv", f"{name}_comparisons.csv"):  # their last digits are the machine's
+        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / file), pd.read_csv(RESULTS / file))
     assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
 
 
