@@ -59,7 +59,7 @@ def test_a_comparison_shows_covariates_below_its_models_and_tests_none(tmp_path,
     assert main(["report", str(tmp_path / "study")]) == 0
     page = (tmp_path / "study" / "report.html").read_text()
     assert "motion only" in page
-    assert 'id="sites-told"' in page
+    assert 'id="site-accuracy"' in page
     assert "--harmonise combat" in page
 
 
@@ -98,7 +98,7 @@ def test_a_class_with_few_people_in_a_test_part_is_a_caveat():
     study = {"label": "dx", "n_subjects": 100, "protocol": "kfold", "splits": ["s"] * 20, "variants": [{}, {}]}
     runs = pd.DataFrame({"variant": ["svm", "ridge"], "accuracy": 0.8, "n_test": 20})
     (_, said) = study_caveats(study, runs, 2, "", CohortFacts("", people))
-    assert "Fewer than 10 people per test part: b (20 in all)" in said
+    assert "Fewer than 10 people per test part in class “b” (20 in all)" in said
     assert len(study_caveats(study, runs.assign(n_test=100), 2, "", CohortFacts("", people))) == 0
 
 
@@ -121,3 +121,16 @@ def test_covariates_alone_are_scored_on_people():
     test = splits[0].rows(several)[2]
     assert found["n_test"].tolist() == [table["person"].iloc[test].nunique()]
     assert found["n_test"].iloc[0] < len(test)
+
+
+def test_the_site_alone_predicts_nothing_where_training_has_one_site():
+    cohort = people_with_motion()
+    splits = named_splits(cohort, "diagnosis", "leave-one-site-out")
+    found = covariate_table(cohort, "diagnosis", splits, {"site only": ("site",)}, "auto", None)
+    assert found["auroc"].tolist() == [0.5, 0.5]
+
+
+def test_models_that_never_predict_the_same_classes_share_a_sentence():
+    rows = [{"variant": name, "never_predicted": "1" if name == "h" else "0"} for name in "abcdefgh"]
+    said = adjusted_notes(pd.DataFrame(rows))
+    assert [text.partition(" never")[0] for text in said] == ["Caution: a, b, c, d, e and 2 more", "Caution: h"]

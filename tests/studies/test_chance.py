@@ -140,7 +140,7 @@ def test_an_interrupted_test_resumes_to_the_same_draws(cohort: Cohort, tmp_path:
     assert summary.loc["ridge", "chance_test"] == "refit"
     assert summary.loc["logistic", "chance_test"] == "predictions"
     assert summary.loc["ridge", "p_chance"] == pytest.approx(1 / 7)  # the class is in one edge
-    assert "fitted anew" in (cut.folder / "summary.md").read_text()
+    assert "refitted" in (cut.folder / "summary.md").read_text()
     stale = files[1].read_text().replace(files[1].read_text().splitlines()[1].split(",")[2], "0" * 64)
     files[1].write_text(stale)  # draws of another configuration count for nothing
     assert np.isnan(write_tables(cut.folder, None, 6, ["ridge"])[1].set_index("variant").loc["ridge", "p_chance"])

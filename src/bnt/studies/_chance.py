@@ -209,16 +209,17 @@ def chance_words(summary: pd.DataFrame) -> str:
     draws = f", {int(table['chance_draws'].iloc[0]):,} draws" if "chance_draws" in table and len(table) else ""
     again = table.loc[tests == "refit", "variant"].tolist()
     if not again:
-        how = "predictions as they are"
+        how = "models not refitted"
     elif len(again) == len(table):
-        how = "models fitted anew in each draw"
+        how = "models refitted in each draw"
     else:
-        how = f"{', '.join(again)} fitted anew in each draw, predictions of the others as they are"
+        how = f"{', '.join(again)} refitted in each draw, the others not"
     return f"labels permuted within sites{draws}, {how}"
 
 
 COVARIATES = "covariates.csv"
 USUAL = ("age", "sex", "mean_fd")
+MOST_NAMED = 5  # models in one sentence
 MOTION = "mean_fd"
 
 
@@ -279,6 +280,8 @@ def _predicted(
     people = cohort.participants
     confounds = Confounds(columns).fit(people.iloc[train], np.ones(len(train)))
     x, new = (confounds.design(people.iloc[rows]) for rows in (train, test))
+    if not x.shape[1]:  # one value in training, such as the only site that is not left out: nothing but the intercept
+        x, new = np.zeros((len(x), 1)), np.zeros((len(new), 1))
     sd = x.std(axis=0)
     x, new = x / np.where(sd > 0, sd, 1), new / np.where(sd > 0, sd, 1)
     target = task.encode(y[train])
@@ -324,14 +327,20 @@ def adjusted_notes(runs: pd.DataFrame) -> list[str]:
         for variant, group in runs.dropna(subset="site_accuracy_before").groupby("variant", sort=False):
             before, after, chance = (group[f"site_{c}"].mean() for c in ("accuracy_before", "accuracy_after", "chance"))
             found.append(
-                f"{variant}: a linear classifier tells the site of test subjects with accuracy {percent(before, 1)} "
-                f"before and {percent(after, 1)} after harmonising (the largest site alone: {percent(chance, 1)})."
+                f"{variant}: a linear classifier predicts the site of test subjects with accuracy {percent(before, 1)} "
+                f"before and {percent(after, 1)} after harmonisation (always the largest site: {percent(chance, 1)})."
             )
     if "never_predicted" in runs:
+        silent: dict[str, list[str]] = {}  # models that leave out the same classes share a sentence
         for variant, group in runs.dropna(subset="never_predicted").groupby("variant", sort=False):
             times = Counter(name for text in group["never_predicted"] for name in text.split(", "))
             many = int((runs["variant"] == variant).sum())
             every = ", ".join(f"{name} in {times[name]} of {many} runs" for name in sorted(times))
-            also = " or --threshold validation" if "sensitivity" in runs else ""  # which two classes have
-            found.append(f"Caution: {variant} never predicts {every}; --class-weight balanced{also} may help.")
+            silent.setdefault(every, []).append(str(variant))
+        also = " or --threshold validation" if "sensitivity" in runs else ""  # which two classes have
+        for every, names in silent.items():
+            named = ", ".join(names[:MOST_NAMED])
+            named += f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            verb = "predicts" if len(names) == 1 else "predict"
+            found.append(f"Caution: {named} never {verb} {every}; --class-weight balanced{also} may help.")
     return found
