@@ -22,6 +22,7 @@ NAMES = {
     "mae": "MAE",
     "medae": "median absolute error",
     "r2": "R²",
+    "spearman": "Spearman's rho",
 }
 SHARES = (
     "auroc",
@@ -105,6 +106,11 @@ def spoken_interval(low: float, high: float, metric: str, sign: str = "") -> str
     if not (isfinite(low) and isfinite(high)):
         return ""
     return f"95 % interval {shown(low, metric, sign)} to {shown(high, metric, sign)}"
+
+
+def span(low: float, high: float, metric: str) -> str:
+    """Return ``70.1 to 80.4``, for tables; empty where there is none."""
+    return f"{shown(low, metric)} to {shown(high, metric)}" if isfinite(low) and isfinite(high) else ""
 
 
 def duration(seconds: float) -> str:

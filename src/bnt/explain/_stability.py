@@ -51,13 +51,17 @@ PLANTED = {"diagnosis": ("effect_pairs", "effect"), "sex": ("sex_pairs", "sex_ef
 def planted_pairs(cohort: Cohort, label: str = "diagnosis") -> list[tuple[str, str]] | None:
     """Return the pairs of networks that differ between the classes of a label of a simulated cohort.
 
-    None where nothing is planted: in a real cohort, for a label without an effect of its own, and with an effect of 0.
+    None where nothing is planted: in a real cohort, for a label without an effect of its own, with an effect of 0, and
+    where the networks have other names than those that it was planted in.
     """
     where, strength = PLANTED.get(label, ("", ""))
     pairs = cohort.source.get(where)
     if not pairs or cohort.source.get(strength) == 0:
         return None
-    return [(str(a), str(b)) for a, b, *_ in pairs]
+    found = [(str(a), str(b)) for a, b, *_ in pairs]
+    networks = Networks.of(cohort)
+    renamed = networks is not None and not {name for pair in found for name in pair} <= set(networks.names)
+    return None if renamed else found
 
 
 def planted_edges(cohort: Cohort, label: str = "diagnosis") -> np.ndarray:

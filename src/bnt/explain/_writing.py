@@ -50,9 +50,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Facts = dict[str, Any]
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 UNITS = {
     "pattern": "pattern: edge per SD of decision",
-    "coefficients": "weight x SD of the edge",
+    "coefficients": "weight × SD of the edge",
     "integrated-gradients": "change of margin per SD of the edge",
     "gradient": "change of margin per SD of the edge",
 }
@@ -207,7 +208,7 @@ class Explanation:
             self.table("edges_by_network.csv", table)
             blocks = self.networks.block_means(square(found.score, 0.0))
             power = int(np.floor(np.log10(np.nanmax(np.abs(blocks)) or 1.0))) - 1  # numbers of two digits in the cells
-            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]},\nin 1e{power}"
+            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]},\n× 10{str(power).translate(RAISED)}"
             self.draw(
                 "edges_by_network", figures.network_matrix(blocks, self.networks.names, label, title, signed=True)
             )

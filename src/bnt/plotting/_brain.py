@@ -70,6 +70,17 @@ def matrix_height(networks: Networks | None) -> float:
     return 3.6 if networks is None else max(3.6, 1.0 + LABEL_INCHES * len(networks.names))
 
 
+def names_width(networks: Networks | None) -> float:
+    """Return the inches that the names of networks and the lines to them take beside a matrix."""
+    longest = 0 if networks is None else max((len(name) for name in networks.names), default=0)
+    return 0.5 + 0.056 * longest
+
+
+def matrix_width(networks: Networks | None) -> float:
+    """Return the width of a figure of a matrix: long names take nothing from the matrix."""
+    return max(4.6, matrix_height(networks) - 0.8 + names_width(networks) + 1.0)
+
+
 def _name_networks(axes: Axes, networks: Networks, middles: np.ndarray, edge: float, strip: float) -> None:
     """Write the networks' names beside their strip; names of small ones move apart, and a line says whose they are."""
     v = len(networks.codes)
@@ -102,7 +113,7 @@ def _matrix_axes(
 @styled
 def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str = "") -> Figure:
     """Draw attention as multiples of uniform attention; rows attend to columns. An ROI's own is left blank."""
-    figure, (axes,) = canvas(4.6, matrix_height(networks))
+    figure, (axes,) = canvas(matrix_width(networks), matrix_height(networks))
     times = np.array(matrix, dtype=float) * len(matrix)
     np.fill_diagonal(times, np.nan)
     low, high = np.nanpercentile(times, [1, 99])
@@ -116,7 +127,7 @@ def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str =
 @styled
 def edge_matrix(score: np.ndarray, networks: Networks | None, label: str, title: str = "") -> Figure:
     """Draw an edge map (E,) as a matrix, orange positive, blue negative."""
-    figure, (axes,) = canvas(4.6, matrix_height(networks))
+    figure, (axes,) = canvas(matrix_width(networks), matrix_height(networks))
     span = float(np.percentile(np.abs(score), 99.5)) or 1.0
     look: dict[str, Any] = {"cmap": signed_colours(), "vmin": -span, "vmax": span}
     _matrix_axes(figure, axes, square(score, 0.0), networks, label, **look)
@@ -158,7 +169,9 @@ def assignment_maps(means: np.ndarray, classes: Sequence[str], networks: Network
     from matplotlib.figure import Figure
 
     panels = len(classes) + (len(classes) == 2)
-    figure = Figure(figsize=(1.5 + 1.5 * panels, matrix_height(networks)), layout="constrained")
+    figure = Figure(
+        figsize=(max(1.5, names_width(networks) + 0.2) + 1.5 * panels, matrix_height(networks)), layout="constrained"
+    )
     order = np.arange(means.shape[1]) if networks is None else networks.order
     shared: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest"}
     all_axes = []

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Anything = TypeVar("Anything")
 MANY_ROWS = 10  # of models in one figure
+LEAST_SPAN = 0.05  # of the axis of AUROCs or correlations in the figure of costs
 
 
 def in_percent(*axes: Axis) -> None:
@@ -138,7 +139,7 @@ def validation_curves(
     order : sequence of str, optional
         All models of a study, so that each has the same colour in every figure.
     """
-    figure, (axes,) = canvas(height=2.8)
+    figure, (axes,) = canvas(width=legend_width(table["variant"].nunique()), height=2.8)
     for i, variant, runs in ordered({str(name): part for name, part in table.groupby("variant", sort=False)}, order):
         for k, (_, one) in enumerate(runs.groupby(["run", "stage"], sort=False)):
             name = wrapped(variant) if k == 0 else None
@@ -185,6 +186,11 @@ def row_names(names: Iterable[str]) -> list[str]:
     """Return names in lines; those of many rows in fewer and longer ones."""
     found = [str(name) for name in names]
     return [wrapped(name, 18 if len(found) <= MANY_ROWS else 30) for name in found]
+
+
+def legend_width(n_models: int) -> float:
+    """Return the width of a figure with a legend: two columns of a paper where one would be a long list."""
+    return COLUMN_INCHES * (1 if n_models <= MANY_ROWS else 2)
 
 
 def wide(names: Sequence[str]) -> float:
@@ -252,7 +258,7 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: S
         )
     axes.set_yticks(list(rows.values()), [f"{site} ({n})" for site, n in zip(first["site"], first["n"])])
     in_percent(axes.xaxis)
-    axes.set(xlabel="test AUROC (%)", xlim=(0, 1.02), ylim=(-0.7, len(first) - 0.3))
+    axes.set(xlabel="test AUROC (%)", xlim=(-0.02, 1.02), ylim=(-0.7, len(first) - 0.3))
     if len(named) > 1:
         legend(figure, axes)
     return figure
@@ -260,10 +266,10 @@ def per_site_plot(tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, order: S
 
 @styled
 def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
-    """Draw each model's mean score over the processor time of one run; ``summary`` is a study's."""
+    """Draw each model's mean score against the CPU time of one run; ``summary`` is a study's."""
     from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
-    figure, (axes,) = canvas(height=2.8)
+    figure, (axes,) = canvas(width=legend_width(len(summary)), height=2.8)
     for i, (_, row) in enumerate(summary.iterrows()):
         seconds = max(float(row["cpu_seconds"]), 0.01)
         axes.scatter([seconds], [row[metric]], s=24, lw=0, label=wrapped(row["variant"]), **look(i))
@@ -271,13 +277,16 @@ def cost_plot(summary: pd.DataFrame, metric: str = "auroc") -> Figure:
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.2, y=0.2)
+    low, high = axes.get_ylim()
+    spare = max(0.0, LEAST_SPAN - (high - low)) / 2  # so that models that hardly differ do not look far apart
+    axes.set_ylim(low - spare, high + spare)
     low, high = axes.get_xlim()
     if high / low < 30:  # powers of ten alone would leave the axis without a number
         ticks = [k * 10.0**e for e in range(-3, 7) for k in (1, 2, 5) if low <= k * 10.0**e <= high]
         if len(ticks) < 3:
             ticks = [t for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
         axes.set_xticks(ticks)
-    axes.set(xlabel="processor seconds per run", ylabel=f"mean test {heading(metric)}")
+    axes.set(xlabel="CPU seconds per run (log scale)", ylabel=f"mean test {heading(metric)}")
     if is_share(metric):
         in_percent(axes.yaxis)
     legend(figure, axes)

@@ -44,7 +44,7 @@ def roc_curves(predictions: Binary, *, order: Sequence[str] | None = None) -> Fi
         axes.plot(false, true, label=shown, **line(i))
     in_percent(axes.xaxis, axes.yaxis)
     axes.set(xlabel="100 - specificity (%)", ylabel="sensitivity (%)", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
-    legend(figure, axes, "model (AUROC of all these subjects, %)")
+    legend(figure, axes, "model (AUROC, %)")
     return figure
 
 
@@ -99,7 +99,7 @@ def calibration_curves(predictions: Binary, n_bins: int = 8, *, order: Sequence[
     close = high - low < NARROW
     middle, half = (low + high) / 2, max(0.6 * (high - low), 0.02)
     span = (max(0.0, middle - half), min(1.0, middle + half)) if close else (0.0, 1.0)
-    axes.set(xlabel="predicted probability (%)", ylabel="share that was positive (%)", xlim=span)
+    axes.set(xlabel="predicted probability (%)", ylabel="observed share positive (%)", xlim=span)
     axes.set(ylim=(-0.03 - 0.035 * len(predictions), 1.02), yticks=np.linspace(0, 1, 6))
     legend(figure, axes)
     return figure
@@ -149,10 +149,15 @@ def decision_curves(predictions: Binary, *, order: Sequence[str] | None = None) 
         axes.plot(table["threshold"], table[name], label=wrapped(name), **line(i))
     share = float(np.mean(next(iter(predictions.values()))[0]))
     in_percent(axes.xaxis)
-    axes.set(xlabel="probability from which one acts (%)", ylabel="net benefit per person", xlim=(0, 1))
+    axes.set(xlabel="threshold probability (%)", ylabel="net benefit", xlim=(0, 1))
     axes.set_ylim(-0.25 * max(share, 0.05), 1.08 * max(share, 0.05))
     legend(figure, axes)
     return figure
+
+
+def fit_below(classes: Sequence[str]) -> bool:
+    """Whether names of classes fit below the columns of a confusion matrix; otherwise their numbers are there."""
+    return all(len(name) <= SHORT for name in classes)
 
 
 @styled
@@ -167,13 +172,14 @@ def confusion_matrices(counts: Mapping[str, np.ndarray], classes: Sequence[str])
     """
     from matplotlib.figure import Figure
 
-    short = all(len(name) <= SHORT for name in classes)
+    short = fit_below(classes)
     below = list(classes) if short else [str(k + 1) for k in range(len(classes))]
-    names = [name if short else wrapped(f"{k + 1}: {name}", 16) for k, name in enumerate(classes)]
+    names = [name if short else wrapped(f"{k + 1}. {name}", 24) for k, name in enumerate(classes)]
     side = 0.42 + 0.46 * len(classes)
     label = 0.065 * max(len(line) for name in names for line in name.split("\n"))
-    width, height = label + (side + 0.25) * len(counts), side + 0.5 + (0.5 * label if short else 0.0)
+    width, height = 0.35 + label + (side + 0.25) * len(counts), side + 0.5 + (0.5 * label if short else 0.0)
     figure = Figure(figsize=(max(width, COLUMN_INCHES), height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1)  # type: ignore[union-attr, call-arg]  # names stay inside
     for k, (model, table) in enumerate(counts.items()):
         axes = figure.add_subplot(1, len(counts), k + 1)
         axes.spines[:].set_visible(True)
