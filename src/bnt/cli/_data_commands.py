@@ -193,7 +193,7 @@ class Import:
     """Of series: the connectivity to compute. Of matrices: what their numbers are. Unless given: pearson,
     and shrunk-z for the authors' abide.npy."""
     format: Literal["auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors"] = "auto"
-    """The reader; auto tells by the names of the files."""
+    """The reader; auto recognises it by the names of the files."""
     atlas: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ATLAS ...")] = ()
     """Which atlas, where the files are of several. For fMRIPrep: an image (.nii.gz labels or maps, .dlabel.nii) with
     its table beside it, a name that nilearn fetches (schaefer_2018:400, aal, msdl, harvard_oxford, basc:122, ...) or

@@ -22,7 +22,7 @@ class Predict:
     subjects held out from training (the model's own may lie outside where it is badly calibrated); the classes that
     cannot be ruled out at 90 %; what about the scan is unlike the training data; and, with --explain, the connections
     that moved the prediction most.
-    Research use only: the probabilities must not decide about the care of any person.
+    Research use only: the predictions must not be used to decide about the care of any person.
     """
 
     trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -153,7 +153,7 @@ class Validate:
     COHORT has the run's label, of people that the run has not seen. Nothing is fitted to them: model, harmonisation,
     confounds and threshold are those of the run. The folder then holds validation.json, people.csv, subgroups.csv and
     the page validation.html. People that the run was trained or selected on are refused, by scan and by id.
-    Research use only: the probabilities must not decide about the care of any person.
+    Research use only: the predictions must not be used to decide about the care of any person.
     """
 
     trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]

@@ -57,14 +57,14 @@ class Compare:
     training: Annotated[Training, tyro.conf.arg(name="")] = Training()
     around: Annotated[Around, tyro.conf.arg(name="")] = Around()
     covariates: bool = True
-    """Also show what confounds, motion and site predict alone, in rows that no test counts."""
+    """Also show what confounds, motion and site predict alone, in rows that are part of no test."""
     reference: str = ""
     """The model that the others are compared with, as --models names it."""
     permutations: int = 0
     """Draws of the permutation tests (of each difference, and of each model against chance); 0 leaves them out."""
     refit_permuted: tuple[str, ...] = ()
-    """Models that the test against chance fits anew with the permuted labels of every draw, on every split: names as in
-    --models, classical or all. Of the others the predictions stay as they are."""
+    """Models to refit with the permuted labels of every draw, on every split, in the test against chance: names as in
+    --models, classical or all. For the others, labels are permuted against their finished predictions."""
     machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
 
     def run(self) -> int:
@@ -108,7 +108,7 @@ class Compare:
             say(f"All {len(study.jobs())} runs are done already.")
         failures = carry_out(study, machine)
         if refitted and not failures:
-            say(f"{self.permutations} draws of permuted labels: fitting {', '.join(refitted)} anew on every split.")
+            say(f"{self.permutations} draws of permuted labels: refitting {', '.join(refitted)} on every split.")
             failures = carry_out(study, machine, refitted, self.permutations)
         finished = run_table(self.out)
         done = [] if finished.empty else finished["variant"].unique().tolist()
@@ -188,7 +188,7 @@ def check_reference(options: Compare, names: list[str]) -> str:
 
 
 def check_permutations(n: int, refitted: list[str], y: np.ndarray, label: str, task: str) -> None:
-    """Refuse permutation tests that cannot be done: without fitting anew they are of AUROCs of two classes."""
+    """Refuse permutation tests that cannot be done: without refitting they are of AUROCs of two classes."""
     from bnt.errors import BadInput
     from bnt.training._task import task_for
 
@@ -202,8 +202,8 @@ def check_permutations(n: int, refitted: list[str], y: np.ndarray, label: str, t
     if found.n_outputs != 2:
         what = "is a score" if found.kind == "regression" else f"has {found.n_outputs} classes"
         raise BadInput(
-            f"--permutations is {n} and label {label!r} {what}: with predictions as they are the tests are "
-            "of two classes; name models that --refit-permuted refits (for example all), or leave it out."
+            f"--permutations is {n} and label {label!r} {what}: without refitting, the tests are for two classes only; "
+            "add --refit-permuted with the models to refit (for example all), or leave --permutations out."
         )
 
 

@@ -177,7 +177,7 @@ class Train:
     device: str = "auto"
     """cpu, cuda, or auto: cuda where there is one."""
     processes: int = 1
-    """Train one network in so many processes, each with its part of every batch: one per GPU, or of --threads on CPUs.
+    """Train one network in this many processes, each with its part of every batch: one per GPU, or --threads CPUs each.
     The result is that of one process but for rounding. torchrun starts them too."""
     memory_gb: float | None = None
     """About how much memory a classical model may take, in GB, before its features stay on disk and it is solved by
@@ -295,13 +295,14 @@ def headline(report: dict, label: str) -> str:
     if report.get("site_accuracy"):
         before, after = (report["site_accuracy"][when] for when in ("before", "after"))
         more.append(
-            f"A linear classifier tells the site of {before['n']} test scans with accuracy "
-            f"{percent(before['accuracy'], 1)} before and {percent(after['accuracy'], 1)} after harmonising (the "
-            f"largest site alone: {percent(before['chance'], 1)})."
+            f"A linear classifier predicts the site of {before['n']} test scans with accuracy "
+            f"{percent(before['accuracy'], 1)} before and {percent(after['accuracy'], 1)} after harmonisation "
+            f"(always the largest site: {percent(before['chance'], 1)})."
         )
     if report.get("never_predicted"):
-        never = ", ".join(report["never_predicted"])
-        more.append(f"Caution: {never} is never predicted in the test part; try --class-weight or --threshold.")
+        never = ", ".join(f"{label} = {name}" for name in report["never_predicted"])
+        also = " or --threshold validation" if positive is not None else ""  # which two classes have
+        more.append(f"Caution: never predicted in the test part: {never}; --class-weight balanced{also} may help.")
     return "\n".join(
         [
             f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets",
@@ -316,8 +317,8 @@ class LearningCurve:
     """Draw score against the number of training people, and estimate how many a target score would need.
 
     Every split is trained on shares of its training part; validation and test people stay the same. A curve
-    a - b n^-c is fitted. Reading it far beyond the people you have is extrapolation, and its interval says so.
-    With --sites each site is left out once and tested by models that were trained on so many of the other sites.
+    a - b n^-c is fitted. Far beyond the number of people you have it is an extrapolation, with a wide interval. With
+    --sites each site is left out once and tested by models trained on the given numbers of other sites.
     """
 
     cohort: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="COHORT")]
@@ -350,6 +351,7 @@ class LearningCurve:
         from bnt.studies import Study, fit_power_law, run_table
         from bnt.studies._sample_size import (
             curve_table,
+            curve_text,
             fewer_sites,
             people_needed,
             share_name,
@@ -387,19 +389,12 @@ class LearningCurve:
         metric = "auroc" if "auroc" in runs else "r"
         sizes, ending = (self.sites, sites_name) if self.sites else (self.fractions, share_name)
         table = curve_table(runs, sizes, metric, ending)
-        laws, said = {}, []
+        laws, needed = {}, {}
         for name, mine in runs.groupby("variant", sort=False) if not self.sites else ():
-            law = fit_power_law(mine["n_train"].to_numpy(), mine[metric].to_numpy())
-            laws[str(name)] = law
-            line = f"{name}: {law.limit:.3f} - {law.scale:.3g} n^-{law.exponent:.2f}"
+            laws[str(name)] = fit_power_law(mine["n_train"].to_numpy(), mine[metric].to_numpy())
             if self.aim is not None:
-                n, low, high = people_needed(mine, metric, self.aim)
-                line += f"; {metric} {self.aim:g} needs {_people(n)} training people [{_people(low)}, {_people(high)}]"
-            said.append(line)
-        shown = table.rename(columns={metric: f"{metric}_mean"}).round({"n_train": 0}).round(4)
-        columns = list(shown.columns)
-        rows = ["| " + " | ".join(map(str, row)) + " |" for row in [columns, ["---"] * len(columns), *shown.to_numpy()]]
-        text = "\n".join([f"# Learning curve, {target.label}", "", *rows, "", *said, ""])
+                needed[str(name)] = people_needed(mine, metric, self.aim)
+        text = curve_text(table, metric, target.label, laws, needed, self.aim)
         write_atomic(self.out / "curve.csv", table.to_csv(index=False))
         write_atomic(self.out / "curve.md", text)
         figure = sample_size_curve(table, metric, {name: law.score for name, law in laws.items()}, self.aim)
@@ -408,9 +403,3 @@ class LearningCurve:
         print(text)
         print(f"Written: {self.out}/curve.csv, curve.md, curve.png, curve.pdf")
         return print_failures(failures)
-
-
-def _people(n: float) -> str:
-    if n != n:
-        return "unknown"
-    return "more than 100,000" if n > 1e5 else f"{n:,.0f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy.optimize import curve_fit
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.plotting._words import heading, is_share, percent, shown, shown_name, spoken
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
 
@@ -19,6 +20,7 @@ SHRINKABLE = ("site-stratified", "random", "released")
 DRAWS = 500
 LOW, HIGH = (0.0, 0.0, 0.05), (1.0, 50.0, 2.0)  # of a, b and c below
 FEWEST_SIZES = 4
+MOST_PEOPLE = 100_000  # that an estimate names
 
 
 def share_name(fraction: float) -> str:
@@ -190,3 +192,48 @@ def people_needed(runs: pd.DataFrame, metric: str, target: float, seed: int = 0)
         drawn.append(fit_power_law(some["n_train"].to_numpy(), some[metric].to_numpy()).people_for(target))
     low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
     return whole, float(low), float(high)
+
+
+def curve_text(
+    table: pd.DataFrame,
+    metric: str,
+    label: str,
+    laws: Mapping[str, PowerLaw],
+    needed: Mapping[str, tuple[float, float, float]],
+    target: float | None,
+) -> str:
+    """Return a learning curve in Markdown: the scores, each model's fitted curve, and the people that a target needs.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`curve_table`.
+    metric, label : str
+    laws, needed : mapping
+        For each model the fitted curve, and what :func:`people_needed` returns.
+    target : float, optional
+    """
+    size = "training sites" if "sites" in table else "share of the training part"
+    lines = [f"| model | {size} | training people | splits | {heading(metric)}, mean ± SD |", "|---|---|---|---|---|"]
+    for _, row in table.iterrows():
+        share = f"{row['sites']:.0f}" if "sites" in table else percent(row["fraction"])
+        score, sd = shown(row[metric], metric, nothing="–"), shown(row[f"{metric}_sd"], metric, like=row[metric])
+        score += f" ± {sd}" if sd else ""
+        lines.append(f"| {row['model']} | {share} | {row['n_train']:.0f} | {row['n_splits']} | {score} |")
+    said = []
+    for name, law in laws.items():
+        b = law.scale * (100 if is_share(metric) else 1)
+        said.append(f"{name}: fitted {heading(metric)} = {shown(law.limit, metric)} - {b:.3g} n^-{law.exponent:.2f}.")
+        if target is not None:
+            n, low, high = needed[name]
+            aim = f"{shown_name(metric)} {spoken(target, metric)}"
+            ends = [_people(end) for end in (low, high)]
+            span = "" if np.isnan(low) else f" (95 % interval {ends[0]} to {ends[1]})"
+            span = f" (95 % interval: {ends[0]})" if ends[0] == ends[1] else span
+            said[-1] += f" {aim} needs {_people(n)} training people{span}."
+    return "\n".join([f"# Learning curve, {label}", "", *lines, "", *said, ""])
+
+
+def _people(n: float) -> str:
+    """Return a number of people; beyond MOST_PEOPLE the curve says nothing more."""
+    return f"more than {MOST_PEOPLE:,}" if n > MOST_PEOPLE else f"{n:,.0f}"

@@ -69,7 +69,7 @@ def markdown_table(
 ) -> str:
     """Return the headline as a Markdown table, in per cent for classes; also within sites; covariates alone below."""
     shown_of = ("auroc", *(["auroc_within_site"] if by_site else []), "accuracy", "sensitivity", "specificity")
-    columns = [c for c in shown_of if c in summary] or ["r", "mse", "mae"]
+    columns = [c for c in shown_of if c in summary] or [c for c in ("r", "r2", "mae") if c in summary]
     scale = 100 if "auroc" in summary else 1
     digits = 1 if scale == 100 else 3
     primary = primary_p(summary, comparisons)
