@@ -137,9 +137,9 @@ def test_tests_of_demographics_equal_their_formulas():
     table = demographics(people, "dx", CohortFacts(""), regression=False).set_index("measure")
     a, b = (people.loc[y == v, "age"].to_numpy() for v in (0, 1))
     assert table.loc["People", ["0", "1"]].tolist() == ["30", "50"]
-    assert table.loc["Age, mean (SD)", "0"] == f"{a.mean():.1f} ({a.std(ddof=1):.1f})"
+    assert table.loc["Age in years, mean (SD)", "0"] == f"{a.mean():.1f} ({a.std(ddof=1):.1f})"
     welch = (a.mean() - b.mean()) / sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b))
-    assert table.loc["Age, mean (SD)", "statistic"] == pytest.approx(welch)
+    assert table.loc["Age in years, mean (SD)", "statistic"] == pytest.approx(welch)
     seen = pd.crosstab(people["sex"], people["dx"]).to_numpy(dtype=float)
     expected = seen.sum(axis=1, keepdims=True) * seen.sum(axis=0) / n
     assert table.loc["Sex, F / M", "statistic"] == pytest.approx(((seen - expected) ** 2 / expected).sum())
@@ -147,7 +147,7 @@ def test_tests_of_demographics_equal_their_formulas():
     assert table.loc["Mean FD in mm, mean (SD)", "statistic"] == (f[:, None] > g).sum()
     assert np.isnan(table.loc["Sites", "p"])  # one site
     score = demographics(people.assign(score=people["age"] ** 3), "score", CohortFacts(""), regression=True)
-    assert score.set_index("measure").loc["Age, mean (SD)", "statistic"] == pytest.approx(1.0)
+    assert score.set_index("measure").loc["Age in years, mean (SD)", "statistic"] == pytest.approx(1.0)
 
 
 def test_the_methods_say_what_was_done_around_a_model():

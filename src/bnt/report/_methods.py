@@ -29,7 +29,7 @@ PROTOCOLS = {
     "site-stratified": "repeated random splits, stratified by site and class",
     "random": "repeated random splits",
     "kfold": "repeated k-fold cross-validation, with the validation part taken from the training folds",
-    "nested": "nested cross-validation: outer folds were tested, and inner folds of the other subjects chose",
+    "nested": "nested cross-validation: outer folds were tested, inner folds of the other subjects chose the settings",
     "leave-one-site-out": "leave-one-site-out cross-validation",
     "released": "the splitter of the published code {{Kan 2022}}, whose training part never changes",
 }
@@ -160,8 +160,8 @@ def evaluation(study: dict[str, Any], runs: pd.DataFrame) -> str:
     return (
         f"Models were evaluated by {how}: {counted(len(study['splits']), 'split')} with {parts[0]} people for "
         f"training, {parts[1]} for validation and {parts[2]} for testing{seeds}. All models had the same splits. "
-        "Before training, a check made sure that no person, family or scan was in two parts of a split. The test part "
-        "was used for nothing but one scoring of the final model."
+        "Before training it was checked that no person, family or scan was in two parts of a split. The test part was "
+        "used once, to score the final model."
     )
 
 
@@ -199,7 +199,7 @@ def recipe_words(recipe: dict[str, Any]) -> str:
     if recipe["halve_every"]:
         text += f" halved every {recipe['halve_every']} epochs"
     elif recipe["lr_end"] != recipe["lr"]:
-        text += f" to {recipe['lr_end']:g} on a cosine"
+        text += f" decaying to {recipe['lr_end']:g} by a cosine"
     if recipe["warmup"]:
         text += f" after a linear rise over {percent(recipe['warmup'])} of the steps"
     text += f", weight decay {recipe['weight_decay']:g}, batches of {recipe['batch_size']}"
@@ -231,7 +231,7 @@ def adjusted(study: dict[str, Any]) -> list[str]:
         done += [f"{', '.join(names_of(own))} regressed out of the features"] if own else []
         if done:
             groups.setdefault("; ".join(done), []).append(f"`{without_folders(variant['name'])}`")
-    return [f"Around {listed(names)}: {what}." for what, names in groups.items()]
+    return [f"For {listed(names)}: {what}." for what, names in groups.items()]
 
 
 def training(study: dict[str, Any], folder: Path, runs: pd.DataFrame) -> str:
@@ -244,18 +244,13 @@ def training(study: dict[str, Any], folder: Path, runs: pd.DataFrame) -> str:
         entry, name = entries.get(variant["model"]), f"`{without_folders(variant['name'])}`"
         epochs = runs.loc[runs["variant"] == variant["name"], "chosen_epoch"].max()
         if entry.trains_in_epochs if entry is not None else epochs > 0:
-            words = f"recipe `{variant['recipe_name']}`: {recipe_words(variant['recipe'])}"
+            words = f"trained with the recipe `{variant['recipe_name']}`: {recipe_words(variant['recipe'])}"
             groups.setdefault(words, []).append(name)
         else:
             (refitted if variant["recipe"]["refit"] else fitted).append(name)
-    text = [f"{listed(names)}: {words}." for words, names in groups.items()]
-    text = ["Networks were trained as follows.", *text] if text else []
-    if fitted:
-        text.append(
-            f"{listed(fitted)} {'was' if len(fitted) == 1 else 'were'} fitted to the training part in one call."
-        )
-    if refitted:
-        text.append(f"{listed(refitted)}: fitted to the training and validation parts together.")
+    groups |= {"fitted to the training part": fitted} if fitted else {}
+    groups |= {"fitted to the training and validation parts together": refitted} if refitted else {}
+    text = [f"{listed(names)} {'was' if len(names) == 1 else 'were'} {words}." for words, names in groups.items()]
     text += adjusted(study)
     if (folder / "chosen.csv").is_file():
         folds = study.get("inner_folds")
@@ -263,7 +258,7 @@ def training(study: dict[str, Any], folder: Path, runs: pd.DataFrame) -> str:
         text.append(f"Hyperparameters were chosen {where} of each split; every trial is in `trials.csv`.")
     else:
         text.append(
-            "This study searched no hyperparameters; models that set a penalty themselves did so without the test part."
+            "No hyperparameters were searched; models that choose a penalty themselves did so without the test part."
         )
     return " ".join(text)
 
@@ -274,11 +269,11 @@ def statistics(
     """Name the scores, the intervals and the tests, the primary one first."""
     metric = score_name(runs)
     text = (
-        f"The primary score is the mean test {shown_name(metric)} over splits, with its SD and a 95 % interval "
+        f"The primary score was the mean test {shown_name(metric)} over splits, with its SD and a 95 % interval "
         "corrected for the overlap of splits {{Nadeau 2003}}."
     )
     if "positive_class" in runs:
-        text += f" The positive class is `{runs['positive_class'].iloc[0]}`."
+        text += f" The positive class was `{runs['positive_class'].iloc[0]}`."
     text += f" {primary}" if primary else " No p-value is reported."
     others = []
     if len(comparisons) and "p_plain" in comparisons:
@@ -291,7 +286,7 @@ def statistics(
     if len(comparisons) and "p_chance" in summary:
         others.append(f"a test of each model against chance ({chance_words(summary)})")
     if others:
-        text += f" The file results.csv also has {listed(others)}; these are secondary."
+        text += f" Secondary tests, in results.csv: {listed(others)}."
     return text
 
 
@@ -302,9 +297,9 @@ def software(study: dict[str, Any], runs: pd.DataFrame) -> str:
     seeds = listed([str(seed) for seed in study["seeds"]])
     torch = " {{Paszke 2019}}" if "torch" in versions else ""
     return (
-        f"Software: {versions}{torch}; {'seed' if len(study['seeds']) == 1 else 'seeds'} {seeds}. The SHA-256 digest "
-        f"of the connectomes begins with `{study['data_sha256'][:16]}`. The file checklist.md goes through the items "
-        "of TRIPOD+AI {{Collins 2024}}."
+        f"Analyses used {versions}{torch}, with random {'seed' if len(study['seeds']) == 1 else 'seeds'} {seeds}. The "
+        f"SHA-256 digest of the connectomes begins with `{study['data_sha256'][:16]}`. The file checklist.md has the "
+        "TRIPOD+AI checklist {{Collins 2024}}."
     )
 
 

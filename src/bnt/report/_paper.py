@@ -28,7 +28,7 @@ ONE_COLUMN, TWO_COLUMNS = 85 / 25.4, 180 / 25.4  # inches of a journal's columns
 STRETCH = 1.06  # a figure drawn for one column is a little wider than 85 mm
 DPI = 300
 MOST_COLUMNS = 4  # of a LaTeX table in letters of the usual size
-NUMBERS = {"age": ("Age, mean (SD)", 1), "fiq": ("IQ, mean (SD)", 1), "mean_fd": ("Mean FD in mm, mean (SD)", 3)}
+NUMBERS = {"age": ("Age in years, mean (SD)", 1), "fiq": ("IQ, mean (SD)", 1), "mean_fd": ("Mean FD in mm, mean (SD)", 3)}
 SKEWED = ("mean_fd",)  # compared by ranks
 CAPTIONS = {  # of the page's figures: the name of the file, and what it shows
     "paired": ("paired", "Test {score} of every model on every split, joined by split; bars are means."),
@@ -129,10 +129,11 @@ def primary_test(summary: pd.DataFrame, comparisons: pd.DataFrame) -> tuple[str,
     primary = primary_p(summary, comparisons)
     if primary.column == "p_corrected_holm":
         reference = without_folders(str(comparisons["reference"].iloc[0]))
+        holm = f", after Holm's correction for {len(comparisons)} comparisons {{{{Holm 1979}}}}"
+        holm = holm if len(comparisons) > 1 else ""
         return "p_corrected_holm", (
             f"The primary p-value is of the paired difference from `{reference}` over splits: a corrected resampled "
-            "t-test {{Nadeau 2003}}, two-sided, after Holm's correction for "
-            f"{counted(len(comparisons), 'comparison')} {{{{Holm 1979}}}}."
+            f"t-test {{{{Nadeau 2003}}}}, two-sided{holm}."
         )
     if primary.column == "p_chance":
         how = chance_words(summary)

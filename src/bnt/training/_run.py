@@ -396,8 +396,8 @@ def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None
         [
             f"# {config.model}: {config.label} from {config.kind} connectomes of {config.n_rois} ROIs",
             "",
-            "**Not a diagnostic device.** A research model: its probabilities describe groups of people like those it",
-            "was trained on and must not decide about the care of any person.",
+            "**Not a diagnostic device.** A research model: its predictions describe groups of people like those it",
+            "was trained on and must not be used to decide about the care of any person.",
             "",
             "## Tested once",
             "",
@@ -419,7 +419,7 @@ def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None
             f"- Split `{config.split or 'given'}`: {n['train']} training, {n['validation']} validation, "
             f"{n['test']} test (sha256 {config.split_sha256[:16]}).",
             f"- Data sha256 {config.data_sha256[:16]}; weights sha256 {report['weights_sha256'][:16]}.",
-            f"- Seed {config.seed}, {config.threads} thread(s), {config.device}; {versions}.",
+            f"- Seed {config.seed}, {config.threads} thread{'s' * (config.threads != 1)}, {config.device}; {versions}.",
             f"- {report['seconds']:.0f} s, {report['cpu_seconds']:.0f} CPU-seconds, "
             f"{report['peak_memory_mb']} MB of memory at most.",
             "",
