@@ -17,6 +17,8 @@ from bnt.errors import BadInput
 from bnt.models.classical._inputs import Inputs
 from bnt.predict import _transport as transport
 from bnt.predict import subject_table, validate_run
+from bnt.report import write_validation
+from bnt.report._tested import shown_groups
 from bnt.splits import named_splits
 from bnt.training import Adjustments, TrainedRun, describe, find_recipe, train_run
 
@@ -202,3 +204,22 @@ def test_a_score_has_r2_error_and_calibration(tmp_path):
     assert found.metrics["r2"].low < found.metrics["r2"].value < found.metrics["r2"].high
     assert found.metrics["mae"].value == pytest.approx(np.abs(found.people["label"] - found.people["predicted"]).mean())
     assert all("harmonised" in sentence for sentence in found.facts["new_sites"])
+
+
+def test_of_several_classes_the_page_shows_who_was_confused_and_accuracy_by_subgroup(tmp_path):
+    def grouped(seed, prefix):
+        people = planted(seed, n=150, prefix=prefix)
+        group = np.array(["a", "b", "c"])[np.arange(150) % 3]
+        return bnt.Cohort(people.edges(), people.participants.assign(group=group))
+
+    cohort = grouped(0, "a").save(tmp_path / "cohort")
+    (split,) = named_splits(cohort, "group", "site-stratified", n_splits=1)
+    config = describe(cohort, "group", split, model="ridge", recipe=find_recipe("default"))
+    train_run(cohort, split, config, tmp_path / "run")
+    found = validate_run(TrainedRun(tmp_path / "run"), grouped(5, "b"))
+    page = write_validation(found, tmp_path / "out").read_text()
+    assert 'id="confusion"' in page
+    assert "Recall (Wilson)" in page
+    assert "calibration slope" not in page
+    assert shown_groups(found.subgroups)["accuracy (%)"].str.contains(r"\[").all()
+    assert shown_groups(found.subgroups)["AUROC (%)"].str.len().gt(0).all()

@@ -185,7 +185,7 @@ def test_pages_of_several_classes_and_of_a_score(tmp_path: Path):
         run = next((tmp_path / label / "runs").iterdir())
         pages[label] = [write_report(one, tmp_path / f"{one.name}.html").read_text() for one in (tmp_path / label, run)]
     for page in pages["subtype"]:
-        assert "Confusion of the classes" in page
+        assert "Confusion matrix" in page
         assert "one against the rest" in page
         assert "macro" in page
     for page in pages["severity"]:

@@ -117,3 +117,20 @@ def test_labels_permuted_within_sites_are_not_predicted_within_sites():
             score = made.predict_proba(cohort.connectomes[test])[:, 1]
             found.append(auroc_within(permuted[test] == 1, score, sites[test]))
     assert 0.48 <= np.mean(found) <= 0.52
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_of_several_classes_the_caution_speaks_of_no_area_within_sites(tmp_path, capsys):
+    """Within sites there is an AUROC of two classes only; the page of the run must not ask for it."""
+    rng = np.random.default_rng(0)
+    site = np.repeat(["A", "B", "C"], 40)
+    group = np.where(rng.random(120) < 0.8, np.repeat(["x", "y", "z"], 40), rng.choice(["x", "y", "z"], 120))
+    table = pd.DataFrame({"participant_id": [f"s{i:03d}" for i in range(120)], "site": site, "group": group})
+    Cohort(rng.uniform(-0.5, 0.5, (120, 45)).astype(np.float32), table).save(tmp_path / "cohort")
+    words = ["train", str(tmp_path / "cohort"), "--label", "group", "--model", "ridge", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert "can come from the site alone" in capsys.readouterr().out
+    page = write_report(tmp_path / "run").read_text()
+    assert "within sites" not in page
+    assert "always predicting the largest class" in page
+    assert "Fewer than 10 test people in class “" in page

@@ -231,9 +231,11 @@ def site_confound(counts: Mapping[str, Sequence[int]], classes: Sequence[str]) -
     higher = (shares[:, None] > shares) + 0.5 * (shares[:, None] == shares)
     area = float(ones @ higher @ rest / (ones.sum() * rest.sum()))
     low, high = order[0], order[-1]
+    two = "so read the AUROC within sites beside the overall one"
+    advice = two if len(classes) == 2 else "so part of a score can come from the site alone"
     return (
         f"The share of {classes[k]} runs from {shares[low]:.0%} ({names[low]}) to {shares[high]:.0%} ({names[high]}): "
-        f"site alone has an AUROC of {100 * area:.1f}%, so read the AUROC within sites beside the overall one."
+        f"site alone has an AUROC of {100 * area:.1f}%, {advice}."
     ).replace("%", " %")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt._words import shown
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import jsonable
 from bnt.cohort._inspect import people_of
@@ -224,8 +225,10 @@ def refuse_seen(trained: TrainedRun, cohort: Cohort, allow_same_ids: bool) -> st
             "people, allow the same ids.",
             "allow_same_ids",
         )
+    if named.any():  # and allowed
+        ids = set()
     known = [name for name, found in (("ids", ids), ("scans", scans)) if found]
-    return " and ".join(known) or "nothing: the run does not know whom it was trained on"
+    return " and ".join(known) or "nothing: the run keeps no list of its training people"
 
 
 # -- how well --------------------------------------------------------------------------------------
@@ -253,15 +256,15 @@ def _subgroups(trained: TrainedRun, table: pd.DataFrame) -> pd.DataFrame:
     for name in GROUPS:
         if name in table and table[name].nunique() > 1:
             groups[name] = table[name].astype(str).where(table[name].notna())
-    for name, shown in HALVES.items():
+    for name, title in HALVES.items():
         values = pd.to_numeric(table[name], errors="coerce") if name in table else pd.Series(dtype=float)
         if name != trained.config.label and values.nunique() > 1:
             middle = float(values.median())
             half = pd.Series(np.where(values > middle, f"above {middle:.3g}", f"up to {middle:.3g}"))
-            groups[shown] = half.where(values.notna())
+            groups[title] = half.where(values.notna())
     task = trained.config.task
     for by, column in groups.items():
-        for value in sorted(column.dropna().unique()):
+        for value in sorted(column.dropna().unique(), key=lambda v: (str(v).startswith("above "), v)):
             mine = table[(column == value).to_numpy()]
             y, predicted = mine["label"].to_numpy(), mine[outputs_of(task)].to_numpy(float)
             row: dict[str, Any] = {"by": by, "group": value, "n": count_people(mine)}
@@ -339,8 +342,8 @@ def _unlike(found: Validation, trained: TrainedRun, cohort: Cohort) -> dict[str,
 # -- in words --------------------------------------------------------------------------------------
 
 
-def _span(found: Estimate) -> str:
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+def _span(found: Estimate, name: str = "", sign: str = "") -> str:
+    return f"{shown(found.value, name, sign)} [{shown(found.low, name, sign)}, {shown(found.high, name, sign)}]"
 
 
 def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | None) -> list[str]:
@@ -349,11 +352,11 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
     slope, shift = metrics.get("calibration_slope"), metrics.get("calibration_intercept")
     area = metrics.get("auroc")
     if area is not None and np.isfinite(area.low) and area.low <= 0.5 <= area.high:
-        said.append(f"The AUROC {_span(area)} is not distinguishable from guessing in these {n} people.")
+        said.append(f"The AUROC, {_span(area, 'auroc')} %, is not distinguishable from guessing in these {n} people.")
     gap = found.own_test.get("auroc_difference")
     if gap is not None and gap.excludes(0):
         word = "lower" if gap.value < 0 else "higher"
-        said.append(f"The AUROC is {word} than in the run's own test part, by {_span(gap)}.")
+        said.append(f"The AUROC is {word} than in the run's own test part, by {_span(gap, 'auroc', '+')} points.")
     if shift is not None and shift.excludes(0):
         what = "Probabilities of the positive class" if trained.config.task.kind != "regression" else "Predictions"
         said.append(
@@ -364,9 +367,7 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
         said.append(f"Predictions are {word} here: calibration slope {_span(slope)}, ideal is 1.")
     for name, other in (("sensitivity", "negative"), ("specificity", "positive")):
         if name in metrics and metrics[name].value == 0:
-            said.append(
-                f"At threshold {trained.threshold:.3g} everyone is predicted {other}: the threshold does not travel."
-            )
+            said.append(f"At threshold {trained.threshold:.3g} everyone is predicted {other}: it does not carry over.")
     if len(found.people) > n:
         both = len(found.people) - n
         said.append(f"{both} people have scans of two classes and count once in each, as two people would.")
@@ -377,7 +378,7 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
         said.append("How unlike the training data these people are is not known: the training cohort is not at hand.")
     if not found.facts["people_checked_by"].endswith("scans"):
         said.append(
-            f"That nobody here was trained on was checked by {found.facts['people_checked_by']} only: the run keeps no "
-            "scan digests and its cohort is not at hand."
+            f"That nobody here was in training was checked by {found.facts['people_checked_by']} only: the run keeps "
+            "no scan digests and its cohort is not at hand."
         )
     return said

@@ -20,13 +20,12 @@ from bnt.cohort._store import DESCRIBED, canonical_kind
 from bnt.errors import BadInput
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS, find_leak
-from bnt.studies._chance import adjusted_notes
+from bnt.studies._chance import MOST_NAMED, adjusted_notes
 from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
 SMALL_TEST = 100
 FEW_OF_A_CLASS = 10  # people in a test part
-MOST_NAMED = 5  # models in one sentence
 FEW_SPLITS = 10
 UNSTABLE_SD = 0.05  # of an AUROC over splits: Hanley-McNeil gives 0.034 for 203 test subjects and 0.049 for 100
 
@@ -245,7 +244,9 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     if n_test < SMALL_TEST:
         found.append(f"The test part has {n_test} subjects: the interval is wide, and matters more than the number.")
     if report.get("never_predicted"):
-        found.append(f"Never predicted in the test part: {', '.join(report['never_predicted'])}.")
+        never = report["never_predicted"]
+        which = f"Class {never[0]} is" if len(never) == 1 else f"Classes {', '.join(never)} are"
+        found.append(f"{which} never predicted in the test part.")
     found += report.get("new_sites", [])
     test = report["test"]
     low, high = test.get("auroc_ci", (np.nan, np.nan))
@@ -263,6 +264,12 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     return found + _protocol_caveats(split)
 
 
+def rare_caveat(rare: dict[str, int], where: str, of: str = "") -> list[str]:
+    """Return that results for these classes, with their numbers of people, are uncertain; empty without any."""
+    named = ", ".join(f"“{name}” ({n:,}{of})" for name, n in rare.items())
+    return [f"Fewer than {FEW_OF_A_CLASS} {where} in class {named}: results for it are very uncertain."] if rare else []
+
+
 def _rare_caveats(study: dict[str, Any], runs: pd.DataFrame, cohort: CohortFacts) -> list[str]:
     """Return the classes with so few people in a test part that their recall and AUROC say little."""
     people, label = cohort.participants, study["label"]
@@ -271,12 +278,7 @@ def _rare_caveats(study: dict[str, Any], runs: pd.DataFrame, cohort: CohortFacts
     counts = people.assign(person=people_of(people)).drop_duplicates(["person", label])[label].value_counts()
     share = float(runs["n_test"].mean()) / max(int(study["n_subjects"]), 1)
     rare = {cohort.class_name(label, name): int(n) for name, n in counts.items() if n * share < FEW_OF_A_CLASS}
-    if not rare or len(counts) > MOST_COLUMNS:
-        return []
-    named = ", ".join(f"{name} ({n:,} in all)" for name, n in rare.items())
-    return [
-        f"Fewer than {FEW_OF_A_CLASS} people per test part: {named}. What is said of such a class is very uncertain."
-    ]
+    return rare_caveat(rare, "people per test part", " in all") if len(counts) <= MOST_COLUMNS else []
 
 
 def study_caveats(
@@ -301,5 +303,5 @@ def study_caveats(
         if len(shaky):
             names = ", ".join(f"{name} (SD {100 * sd:.1f} points)" for name, sd in shaky.head(MOST_NAMED).items())
             names += f" and {len(shaky) - MOST_NAMED} more" if len(shaky) > MOST_NAMED else ""
-            found.append(f"Unstable over splits: {names}. One split of such a model tells little.")
+            found.append(f"Unstable over splits: {names}. A single split of such a model is not reliable.")
     return found

@@ -47,6 +47,14 @@ MAPS: dict[str, tuple[str, str]] = {
 }
 
 
+METHODS = {
+    "integrated-gradients": "integrated gradients",
+    "gradient": "gradient times input",
+    "pattern": "patterns (Haufe et al. 2014)",
+    "coefficients": "standardised coefficients",
+}
+
+
 @dataclass
 class Picture:
     """A PNG with its caption, and the CSV text it was drawn from where there is one."""
@@ -142,8 +150,11 @@ def findings(notes: dict[str, Any]) -> list[str]:
     if "top_pairs" in edges:
         said.append(f"The network pairs with the strongest edges are {', '.join(edges['top_pairs'][:3])}.")
     if "method" in edges:
-        relative = f"; baseline: {edges['baseline']}" if "baseline" in edges else ""
-        said.append(f"Edges are explained by {edges['method']} for {edges['target']}{relative}.")
+        baseline = str(edges.get("baseline", ""))
+        relative = f" (baseline: {baseline})" if baseline and not baseline.startswith("none") else ""
+        said.append(
+            f"The edge map is by {METHODS.get(edges['method'], edges['method'])} for {edges['target']}{relative}."
+        )
     for name in ("attention", "clusters"):
         if "not_available" in _part(notes, name):
             said.append(str(notes[name]["not_available"]))

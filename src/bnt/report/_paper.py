@@ -28,7 +28,8 @@ ONE_COLUMN, TWO_COLUMNS = 85 / 25.4, 180 / 25.4  # inches of a journal's columns
 STRETCH = 1.06  # a figure drawn for one column is a little wider than 85 mm
 DPI = 300
 MOST_COLUMNS = 4  # of a LaTeX table in letters of the usual size
-NUMBERS = {"age": ("Age in years, mean (SD)", 1), "fiq": ("IQ, mean (SD)", 1), "mean_fd": ("Mean FD in mm, mean (SD)", 3)}
+NUMBERS = {"age": ("Age in years, mean (SD)", 1), "fiq": ("IQ, mean (SD)", 1)}
+NUMBERS |= {"mean_fd": ("Mean FD in mm, mean (SD)", 3)}
 SKEWED = ("mean_fd",)  # compared by ranks
 CAPTIONS = {  # of the page's figures: the name of the file, and what it shows
     "paired": ("paired", "Test {score} of every model on every split, joined by split; bars are means."),

@@ -112,7 +112,8 @@ def cell(value: Any) -> str:
         return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{value:,}"
-    return Markup(re.sub(r"(?<=[,:])(?=\S)", "<wbr>", str(escape(str(value)))))  # where a long name may be broken
+    text = re.sub(r"\[[^]]*\]|\S+ ± \S+", lambda found: found[0].replace(" ", "\u00a0"), str(value))  # one line each
+    return Markup(re.sub(r"(?<=[,:/])(?=\S)|(?<=\+)(?=[a-z])", "<wbr>", str(escape(text))))  # a name may be broken
 
 
 def alignment(table: pd.DataFrame) -> list[str]:

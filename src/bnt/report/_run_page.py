@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import heading, is_share, percent, shown, shown_name, spoken, spoken_interval
+from bnt._words import heading, is_share, percent, shown, shown_name, span, spoken, spoken_interval
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
 from bnt.report import _commands as commands
@@ -39,13 +39,15 @@ def run_page(folder: Path, with_ids: bool = False) -> dict[str, Any]:
     page = {
         "title": f"Prediction of {config.label} with {config.model}",
         "lead": lead(result, several),
-        "caveats": caveats + (explained.warnings if explained is not None else []),
+        "caveats": caveats + rare_classes(result, cohort) + (explained.warnings if explained is not None else []),
         "refresh": 0,
         "label": config.label,
         "overview": overview(result, cohort, leak),
         "parts": evidence.parts_by_class(folder, cohort, config.label),
         "sites_by_class": evidence.sites_by_class(cohort, config.label, {n for p in split.parts.values() for n in p}),
         "metrics": metric_table(report["test"]),
+        "regression": config.task.kind == "regression",
+        "validation_score": validation_score(config),
         "positive": "" if positive is None else cohort.class_name(config.label, positive),
         "siblings": None if several is None else named_columns(several.drop(columns="run")),
         "siblings_full": several,
@@ -74,19 +76,29 @@ def lead(result: RunResult, siblings: pd.DataFrame | None) -> str:
     metric = "r" if result.config.task.kind == "regression" else "auroc"
     kind = " (mean of one class against the rest)" if "auroc" in metrics and "sensitivity" not in metrics else ""
     text = f"{shown_name(metric)} {interval_text(metrics, metric)}{kind} on {n} test subjects, scored once."
-    if "n_positive" in metrics:
-        share = max(metrics["n_positive"], n - metrics["n_positive"]) / n
-        text += " Guessing has an AUROC of 50 %; the larger class alone gives an accuracy of "
+    if metric == "auroc":
+        test = of_people(result.predictions[result.predictions["part"] == "test"])
+        share = float(test["label"].value_counts(normalize=True).max())
+        text += " Guessing has an AUROC of 50 %; always predicting the largest class has an accuracy of "
         text += f"{spoken(share, 'accuracy')}, the model {spoken(metrics['accuracy'], 'accuracy')}."
     elif metric == "r":
         text += " Guessing has r = 0."
-    if result.report.get("site_caution"):
+    if result.report.get("site_caution") and "auroc_within_site" in metrics:
         text += f" Within sites the AUROC is {spoken(metrics['auroc_within_site'], 'auroc')}."
     if siblings is not None:
         others = siblings[siblings["run"] != Path(result.folder).resolve().name]
         scores = ", ".join(f"{m} {spoken(v, metric)}" for m, v in zip(others["model"], others[metric]))
         text += f" Others on the same split: {scores}."
     return text
+
+
+def rare_classes(result: RunResult, cohort: evidence.CohortFacts) -> list[str]:
+    """Return a caveat about classes with few test people; empty for a score."""
+    if result.config.task.kind == "regression":
+        return []
+    test = of_people(result.predictions[result.predictions["part"] == "test"])
+    counts = {cohort.class_name(result.config.label, c): int(n) for c, n in test["label"].value_counts().items()}
+    return evidence.rare_caveat({name: n for name, n in counts.items() if n < evidence.FEW_OF_A_CLASS}, "test people")
 
 
 def same_split(folder: Path, config: RunConfig) -> pd.DataFrame | None:
@@ -126,7 +138,7 @@ def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) 
         ("Recipe", f"{config.recipe_name}, seed {config.seed}"),
         ("Adjustments", ", ".join(config.adjustments.described())),
         ("Threshold", f"{report['threshold']:.3g}, chosen on validation" if "threshold" in report else ""),
-        ("Site told (test)", site_words(report)),
+        ("Site predicted from edges (test)", site_words(report)),
         ("Parameters", f"{report['n_parameters']:,}"),
         ("Time", time_words(report)),
         ("Peak memory", f"{report['peak_memory_mb']:,} MB"),
@@ -135,20 +147,20 @@ def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) 
 
 def time_words(report: dict[str, Any]) -> str:
     """Return how long a run took, and what other runs of its study spent on what it used too."""
-    said = f"{report['seconds']:,.1f} s, {report['cpu_seconds']:,.1f} s of processor time"
+    said = f"{report['seconds']:,.1f} s ({report['cpu_seconds']:,.1f} s of CPU time)"
     shared = report.get("cpu_seconds_shared", 0.0)
     return f"{said}, and {shared:,.1f} s that earlier runs of the study spent for it" if shared else said
 
 
 def site_words(report: dict[str, Any]) -> str:
-    """Return how well the site of test subjects is told before and after harmonising; empty where not harmonised."""
-    told = report.get("site_accuracy")
-    if not told:
+    """Return how well the site of test subjects is predicted before and after harmonising; else empty."""
+    accuracy = report.get("site_accuracy")
+    if not accuracy:
         return ""
-    before, after = told["before"], told["after"]
+    before, after = accuracy["before"], accuracy["after"]
     return (
         f"accuracy {percent(before['accuracy'], 1)} before, {percent(after['accuracy'], 1)} after "
-        f"(largest site {percent(before['chance'], 1)})"
+        f"(always the largest site: {percent(before['chance'], 1)})"
     )
 
 
@@ -159,8 +171,7 @@ def metric_table(metrics: dict[str, Any]) -> pd.DataFrame:
         if name.endswith("_ci") or name in ("n", "n_positive"):
             continue
         low, high = metrics.get(f"{name}_ci", (np.nan, np.nan))
-        cells = [shown(v, name) for v in (value, low, high)]
-        rows.append(dict(zip(("metric", "value", "95 % from", "to"), (heading(name), *cells))))
+        rows.append({"metric": heading(name), "value": shown(value, name), "95 % interval": span(low, high, name)})
     return pd.DataFrame(rows)
 
 
@@ -172,16 +183,20 @@ def tested_charts(result: RunResult, cohort: evidence.CohortFacts) -> dict[str, 
     return of_subjects({config.model: test}, named, named, config.label, lambda c: cohort.class_name(config.label, c))
 
 
+def validation_score(config: RunConfig) -> str:
+    """Return what networks are selected by."""
+    return "AUROC" if config.task.kind == "classification" else "mean squared error"
+
+
 def training_charts(folder: Path, config: RunConfig) -> dict[str, Chart | None]:
     """Return loss and validation score by epoch, where there are epochs."""
     lines = evidence.read_lines(folder)
     if not lines:
         return {"loss": None, "validation": None}
-    name = "validation AUROC" if config.task.kind == "classification" else "validation squared error"
     table = pd.DataFrame(lines)
     return {
         "loss": Chart(charts.loss_curve(lines), table),
-        "validation": Chart(charts.score_curve(lines, name), table),
+        "validation": Chart(charts.score_curve(lines, f"validation {validation_score(config)}"), table),
     }
 
 

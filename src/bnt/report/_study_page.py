@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import counted, heading, is_share, p_value, shown, shown_name, spoken, spoken_interval
+from bnt._words import counted, heading, is_share, p_value, p_words, shown, shown_name, spoken, spoken_interval
 from bnt.cohort._files import readable, without_folders
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
@@ -86,7 +86,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
         "sites_by_class": evidence.sites_by_class(cohort, study["label"]),
         "metric": "",
         "result": None,
-        "told": None,
+        "site_accuracy": None,
         "tested": None,
         "several": True,
         "cost": None,
@@ -107,7 +107,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
                 read_covariates(folder, study["splits"]),
                 by_site=bool(study.get("site_caution")),
             ),
-            "told": site_table(runs),
+            "site_accuracy": site_table(runs),
             "tested": subjects(folder, runs, summary, study["label"], cohort),
             "cost": cost(summary, metric),
         }
@@ -131,7 +131,7 @@ def study_leak(folder: Path, planned: Planned, cohort: evidence.CohortFacts) -> 
 
 
 def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
-    """Return the headline: the best model with its interval, the reference, and whether they can be told apart."""
+    """Return the headline: the best model with its interval, the reference, and whether they differ."""
     best = summary.sort_values(metric, ascending=False).iloc[0]
     low, high = (min(max(best[f"{metric}_{side}"], -1.0), 1.0) for side in ("low", "high"))
     span = f" ({found})" if (found := spoken_interval(low, high, metric)) else ""
@@ -154,7 +154,10 @@ def lead(summary: pd.DataFrame, comparisons: pd.DataFrame, metric: str) -> str:
     text += f"{shown(row['difference'], metric, '+')}{unit}"
     if np.isfinite(row["low"]):
         text += f" ({spoken_interval(row['low'], row['high'], metric, '+')}, corrected for overlapping splits)"
-        text += "." if row["low"] > 0 or row["high"] < 0 else ", which chance can explain."
+        text += "." if row["low"] > 0 or row["high"] < 0 else "; the interval includes 0."
+        p = float(row["p_corrected_holm"])
+        if len(comparisons) > 1 and np.isfinite(p):  # the best of several was looked for
+            text += f" After Holm's correction for {len(comparisons)} comparisons, {p_words(p)}."
         return text
     why = "from one split" if row["n_splits"] < 2 else f"the same on all {row['n_splits']} splits"
     return text + f", {why}: nothing can be said about chance."
@@ -178,14 +181,14 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
 
 
 def site_table(runs: pd.DataFrame) -> pd.DataFrame | None:
-    """Return how well sites are told before and after harmonising, one row per model; None where none harmonises."""
+    """Return how well sites are predicted before and after harmonising, one row per model, or None."""
     if "site_accuracy_before" not in runs:
         return None
     found = runs.dropna(subset="site_accuracy_before").groupby("variant", sort=False)
     columns = {
         "site_accuracy_before": "before (%)",
         "site_accuracy_after": "after (%)",
-        "site_chance": "largest site alone (%)",
+        "site_chance": "always the largest site (%)",
         "n_told_sites": "sites",
     }
     table = found[list(columns)].mean().rename(columns=columns)
@@ -299,19 +302,27 @@ def progress(folder: Path, planned: Planned, runs: pd.DataFrame) -> dict[str, An
     curves = evidence.curve_table(folder, [(variant, run) for variant, _, run in planned])
     failed = _failures(folder / "failures.csv")
     done = set() if runs.empty else set(runs["run"])
+    is_error = (curves["val_score"].astype(float) < 0).any()  # networks of a score maximise the negative error
+    score = "mean squared error" if is_error else "AUROC"
     begun = [
-        {"run": run, "epoch": int(lines[-1]["epoch"]), "loss": lines[-1]["loss"], "validation": lines[-1]["val_score"]}
+        {
+            "run": run,
+            "epoch": int(lines[-1]["epoch"]),
+            "loss": lines[-1]["loss"],
+            f"validation {score}": abs(lines[-1]["val_score"] or 0.0),
+        }
         for _, _, run in planned
         if run not in done and (lines := evidence.read_lines(folder / "runs" / run))
     ]
     if curves.empty and not begun and failed is None:
         return None
     order = list(dict.fromkeys(variant for variant, _, _ in planned))
-    score = "validation AUROC" if runs.empty or "auroc" in runs else "validation squared error"
+    drawn = None if curves.empty else charts.validation_curves(curves, f"validation {score}", order=order)
     return {
+        "score": score,
         "running": pd.DataFrame(begun) if begun else None,
         "failed": failed if len(done) < len(planned) else None,
-        "curves": None if curves.empty else Chart(charts.validation_curves(curves, score, order=order), curves),
+        "curves": None if drawn is None else Chart(drawn, curves),
     }
 
 

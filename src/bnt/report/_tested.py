@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import heading, shown, shown_name, spoken, spoken_interval
+from bnt._words import heading, shown, shown_name, span, spoken, spoken_interval
 from bnt.cohort._files import new_folder, without_folders, write_atomic
 from bnt.plotting import _charts as charts
 from bnt.plotting import _predicted as curves
@@ -24,13 +24,20 @@ from bnt.report._render import Chart, render, shareable
 from bnt.training._task import auroc_interval, auroc_or_nan, proportion_interval
 
 MARKER = "validation.json"
-IDEAL = {"auroc": "100 (chance 50)", "calibration_slope": "1", "calibration_intercept": "0", "brier": "0", "mae": "0"}
+IDEAL = {"auroc": "100 (chance 50)", "calibration_slope": "1", "calibration_intercept": "0", "brier": "0"}
+IDEAL |= {"r": "1", "r2": "1", "mae": "0", "accuracy": "100"}
+INTERVALS = {  # how those of a validation are made, by the kind of prediction
+    "two": "AUROC: DeLong; calibration slope: likelihood ratio; calibration intercept: sandwich estimator; "
+    "proportions: Wilson; means: Student",
+    "several": "proportions: Wilson; means: Student",
+    "score": "R²: delta method; r: Fisher; others: Student",
+}
 POWER = {
     "auroc_interval_width": "Width of the 95 % interval of the AUROC",
-    "smallest_auroc_above_chance": "Smallest AUROC that so many people tell from chance",
-    "smallest_drop_from_own_test": "Smallest fall from the run's own test AUROC that they show",
+    "smallest_auroc_above_chance": "Smallest AUROC that can be distinguished from chance",
+    "smallest_drop_from_own_test": "Smallest drop from the run's own test AUROC that can be detected",
     "r2_interval_width": "Width of the 95 % interval of R²",
-    "smallest_correlation": "Smallest correlation that these numbers tell from 0",
+    "smallest_correlation": "Smallest correlation that can be distinguished from 0",
 }
 MOST_LINES = 8  # models in one figure before it cannot be read
 MOST_PANELS = 3  # models beside each other
@@ -167,6 +174,7 @@ def several_classes(
         "confusion": chart,
         "recalls": table.drop(columns="model") if len(few) == 1 else table,
         "recalls_full": full,
+        "numbered": not curves.fit_below(names),
     }
 
 
@@ -230,8 +238,7 @@ def validation_page(found: Validation) -> dict[str, Any]:
             {
                 "metric": heading(name),
                 "value": shown(e.value, name),
-                "95 % from": shown(e.low, name),
-                "to": shown(e.high, name),
+                "95 % interval": span(e.low, e.high, name),
                 "ideal": IDEAL.get(name, ""),
             }
             for name, e in found.metrics.items()
@@ -243,6 +250,7 @@ def validation_page(found: Validation) -> dict[str, Any]:
         if np.isfinite(found.power.get(name, np.nan))
     ]
     unlike = facts.get("unlike_training")
+    kind = "score" if facts["task"] == "regression" else "several" if facts["positive"] is None else "two"
     return {
         "title": f"{facts['model']} predicts {facts['label']} of people from elsewhere",
         "lead": lead(found),
@@ -250,9 +258,11 @@ def validation_page(found: Validation) -> dict[str, Any]:
         "refresh": 0,
         "overview": overview(found),
         "metrics": metrics,
+        "intervals": INTERVALS[kind],
+        "calibrated": "calibration_slope" in found.metrics,
         "threshold": "" if facts["threshold"] is None else f"{facts['threshold']:.3g}",
         "positive": "" if facts["positive"] is None else f"{facts['label']} = {facts['positive']}",
-        "power": pd.DataFrame(power, columns=["what a sample of this size can show", "value"]) if power else None,
+        "power": pd.DataFrame(power, columns=["quantity", "value"]) if power else None,
         "subgroups": shown_groups(found.subgroups),
         "subgroups_full": found.subgroups,
         "unlike": None if unlike is None else unlike_table(unlike, facts["n"]),
@@ -288,7 +298,7 @@ def overview(found: Validation) -> list[tuple[str, str]]:
         ("Positive", f"{facts['n_positive']:,}" if "n_positive" in facts else ""),
         ("Adjustments of the run", done),
         ("New sites", " ".join(facts["new_sites"])),
-        ("Seen people refused by", facts["people_checked_by"]),
+        ("Training people excluded by", facts["people_checked_by"]),
     ]
 
 
@@ -298,27 +308,26 @@ def shown_groups(table: pd.DataFrame) -> pd.DataFrame | None:
         return None
     counts = [c for c in ("by", "group", "n", "n_positive") if c in table]
     groups = table[counts].rename(columns={"n_positive": "positive"})
-    for name in ("auroc", "sensitivity", "specificity", "r2", "mae"):  # the file has all of them
+    several = ["accuracy"] if "auroc" in table and "sensitivity" not in table else []
+    for name in ("auroc", *several, "sensitivity", "specificity", "r2", "mae"):  # the file has all of them
         if name in table:
-            groups[heading(name)] = [
-                f"{shown(v, name)} [{shown(low, name)}, {shown(high, name)}]"
-                if np.isfinite([v, low, high]).all()
-                else ""
-                for v, low, high in zip(table[name], table[f"{name}_low"], table[f"{name}_high"])
-            ]
+            spans = zip(table[f"{name}_low"], table[f"{name}_high"])
+            ends = [[shown(end, name) for end in pair] for pair in spans]
+            texts = [f" [{low}, {high}]" if low and high else "" for low, high in ends]
+            groups[heading(name)] = [shown(v, name) + text for v, text in zip(table[name], texts)]
     return groups
 
 
 def unlike_table(unlike: dict[str, Any], n: int) -> pd.DataFrame:
     """Return what about these people is unlike the training data, and of how many."""
-    rows = [{"unlike training": "any of the below", "people": unlike["people"], "of": n}]
+    rows = [{"unlike training": "any of these", "people": unlike["people"], "of": n}]
     rows += [{"unlike training": reason, "people": count, "of": n} for reason, count in unlike["reasons"].items()]
     return pd.DataFrame(rows)
 
 
-def people_charts(found: Validation) -> dict[str, Chart | None]:
-    """Return ROC, calibration and decision curve, or scores, and the subgroups' AUROCs."""
-    made: dict[str, Chart | None] = dict.fromkeys(("roc", "calibration", "decision", "scores", "groups"))
+def people_charts(found: Validation) -> dict[str, Any]:
+    """Return ROC, calibration and decision curve, or scores, or confusion and recalls, and the subgroups' AUROCs."""
+    made: dict[str, Any] = NOTHING | {"groups": None}
     facts, people = found.facts, found.people
     if facts["task"] == "regression":
         label, predicted = (people[c].to_numpy(float) for c in ("label", "predicted"))
@@ -335,6 +344,8 @@ def people_charts(found: Validation) -> dict[str, Chart | None]:
             made["roc"] = Chart(curves.roc_curves(both), curve)
             made["calibration"] = Chart(curves.calibration_curves(both), curve)
             made["decision"] = Chart(curves.decision_curves(both), curves.decision_table(both))
+    else:
+        made |= several_classes({facts["model"]: people}, [facts["model"]], str)
     if "auroc_low" in found.subgroups and found.subgroups["auroc_low"].notna().any():
         table = found.subgroups.dropna(subset="auroc_low")
         names = table["by"] + " " + table["group"].astype(str)

@@ -192,7 +192,7 @@ def choose_split(
     if isinstance(label, str) and not is_score(cohort.labels(label)):
         for one in absent_classes(cohort, label, [split]):
             if one.part != "training":  # training itself refuses that
-                say(f"{one}: AUROC is undefined there, if it is a class.")
+                say(f"{one}: the AUROC of that part is undefined.")
     return split
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import curve_fit
 
+from bnt._words import heading, is_share, percent, shown, shown_name, spoken
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.plotting._words import heading, is_share, percent, shown, shown_name, spoken
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
 
