@@ -16,6 +16,7 @@ from bnt.cohort._triangle import Networks
 from bnt.plotting import _predicted as curves
 from bnt.plotting._brain import edge_matrix, spread
 from bnt.plotting._style import wrapped
+from bnt.report._paper import write_paper
 from bnt.report._tested import of_subjects
 
 GORDON = [
@@ -184,6 +185,8 @@ def test_pages_of_several_classes_and_of_a_score(tmp_path: Path):
         write_tables(tmp_path / label)
         run = next((tmp_path / label / "runs").iterdir())
         pages[label] = [write_report(one, tmp_path / f"{one.name}.html").read_text() for one in (tmp_path / label, run)]
+    write_paper(tmp_path / "subtype", tmp_path / "paper")
+    assert "recall (%)" in (tmp_path / "paper" / "classes.md").read_text()
     for page in pages["subtype"]:
         assert "Confusion matrix" in page
         assert "one against the rest" in page

@@ -36,15 +36,18 @@ CAPTIONS = {  # of the page's figures: the name of the file, and what it shows
     "forest": ("forest", "Paired differences in test {score} from the reference, with corrected 95 % intervals."),
     "roc": (
         "roc",
-        "ROC curves of each person's test predictions, averaged over splits. Their AUROC is of everyone at once, and "
-        "so differs from the mean over splits in the table.",
+        "ROC curves of each person's test predictions, averaged over splits. The AUROC in the legend pools all people, "
+        "so it differs from the mean over splits in the table.",
     ),
-    "calibration": ("calibration", "How often each predicted probability came true, with 95 % intervals."),
-    "decision": ("decision", "Net benefit of acting on those above a probability, of everyone and of no one."),
+    "calibration": (
+        "calibration",
+        "Observed share of the positive class against predicted probability, with 95 % intervals.",
+    ),
+    "decision": ("decision", "Net benefit of treating those above a threshold probability, all, or none."),
     "sites": ("sites", "AUROC within each site (number of people), with 95 % intervals."),
     "confusion": ("confusion", "True and predicted classes, in per cent of the people of each true class."),
     "scores": ("scores", "Predicted against true scores, with the fitted line and its 95 % interval."),
-    "chart": ("cost", "Mean test {score} against the processor time of one run."),
+    "chart": ("cost", "Mean test {score} against the CPU time of one run."),
     "curves": ("validation", "Validation score by epoch, one line per run."),
 }
 OF_FEW = ("calibration", "decision", "sites", "confusion", "scores")  # figures of a few models
@@ -93,14 +96,18 @@ def write_paper(folder: str | Path, out: str | Path, *, overwrite: bool = False)
                 "demographics",
                 table,
                 shown_demographics(table),
-                "Who was studied; p-values are not corrected for several measures.",
+                "Participants; p-values are not corrected for several measures.",
             )
         caption = " ".join([f"Test scores over {counted(len(study['splits']), 'split')}, mean ± SD.", primary])
         caption = " ".join([without_citations(caption), *map(without_advice, notes(runs, compared))])
         write_table(
             work, "results", results(shared, compared, name), shown_results(shared, compared, score_name(runs)), caption
         )
-        write_figures(work / "figures", study_page(folder))
+        page = study_page(folder)
+        if page["tested"]["recalls"] is not None:
+            said = "Recall (Wilson) and AUROC (DeLong) of each class with 95 % intervals; each person counts once."
+            write_table(work, "classes", page["tested"]["recalls_full"], page["tested"]["recalls"], said)
+        write_figures(work / "figures", page)
         cards = model_cards(folder, planned, len(study["splits"]) * len(study["seeds"]))
         if cards:
             (work / "model_card.md").write_text(shareable(cards, [study["cohort"], folder], ids))
