@@ -210,7 +210,7 @@ def test_of_several_classes_the_page_shows_who_was_confused_and_accuracy_by_subg
     def grouped(seed, prefix):
         people = planted(seed, n=150, prefix=prefix)
         group = np.array(["a", "b", "c"])[np.arange(150) % 3]
-        return bnt.Cohort(people.edges(), people.participants.assign(group=group))
+        return bnt.Cohort(people.edges(range(150)), people.participants.assign(group=group))
 
     cohort = grouped(0, "a").save(tmp_path / "cohort")
     (split,) = named_splits(cohort, "group", "site-stratified", n_splits=1)
