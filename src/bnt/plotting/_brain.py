@@ -90,7 +90,7 @@ def _name_networks(axes: Axes, networks: Networks, middles: np.ndarray, edge: fl
         axes.plot([edge - 0.2 * strip, edge - 1.6 * strip], [middle, place], color="#8C8C8C", lw=0.4, clip_on=False)
     axes.set(xlim=(-0.5, v - 0.5), ylim=(v - 0.5, -0.5))
     axes.set_yticks(places, networks.names, fontsize=7)
-    axes.tick_params(axis="y", length=0, pad=23)  # left of the lines
+    axes.tick_params(axis="y", length=0, pad=26)  # left of the lines
 
 
 def _matrix_axes(
@@ -241,7 +241,7 @@ def _cluster_sides(axes: Axes, networks: Networks | None, n_clusters: int, label
         axes.plot([-0.11, -0.17], [middle, name_place], **line)
     axes.set_yticks(places, networks.names, fontsize=7)
     axes.set(xlim=(-0.5, n_clusters - 0.5), ylim=(v - 0.5, -0.5))
-    axes.tick_params(axis="y", length=0, pad=23)  # left of the lines, however wide the panel is
+    axes.tick_params(axis="y", length=0, pad=26)  # left of the lines, however wide the panel is
 
 
 @styled
