@@ -221,7 +221,7 @@ def test_trials_and_what_is_tested_are_adjusted_alike(cohort_folder, tmp_path, c
     for config in configs:
         assert config.adjustments.to_dict() == expected
         assert config.options["confounds"] == "age"
-    assert "harmonising" in (out / "summary.md").read_text() + capsys.readouterr().out
+    assert "harmonisation" in (out / "summary.md").read_text() + capsys.readouterr().out
     assert main(words) == 2  # the folder holds a search of harmonised edges
 
 
@@ -347,10 +347,11 @@ def test_a_split_that_was_tested_keeps_its_setting_when_a_better_one_is_found(
 
 def test_a_folder_of_another_study_is_refused(make_tuning, tmp_path):
     (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "study.json").write_text("{}")
+    described = '{"variants": [], "splits": [], "seeds": []}'
+    (tmp_path / "study" / "study.json").write_text(described)
     with pytest.raises(BadInput, match=r"a study of bnt compare"):
         make_tuning().run()
-    assert (tmp_path / "study" / "study.json").read_text() == "{}"
+    assert (tmp_path / "study" / "study.json").read_text() == described
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import platform
-import subprocess
-import sys
+import resource
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from bnt.errors import BadInput
 from bnt.nn import Output
 from bnt.training._batches import Batches
 from bnt.training._checkpoint import Checkpoint, TrainState
-from bnt.training._loop import fit, logits_of
+from bnt.training._loop import fit, logits_of, reuse_freed_memory
 from bnt.training._recipe import RECIPES, Recipe
 from bnt.training._task import task_for
 
@@ -238,23 +239,18 @@ def test_a_batch_larger_than_the_training_part_is_refused(small_cohort, split):
         trained(small_cohort, split, replace(RECIPE, batch_size=100, drop_last=True))
 
 
+def pages_taken(reuse: bool) -> int:
+    """Return how many pages 20 tensors of 64 MB, one after the other, take from the system."""
+    if reuse:
+        reuse_freed_memory()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the setting")
 def test_freed_memory_is_used_again_by_the_next_step():
-    """64 MB taken and given back 20 times: 16,000 pages each time, or once."""
-    program = """
-import resource, sys
-from bnt.training._loop import reuse_freed_memory
-import torch
-faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-if sys.argv[1] == "reuse":
-    reuse_freed_memory()
-before = faults()
-for _ in range(20):
-    torch.ones(2**24)
-print(faults() - before)
-"""
-    plain, reused = (
-        int(subprocess.run([sys.executable, "-c", program, how], capture_output=True, check=True).stdout)
-        for how in ("plain", "reuse")
-    )
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as process:  # the setting is for a whole process
+        plain, reused = (process.submit(pages_taken, reuse).result() for reuse in (False, True))
     assert reused < plain / 5
