@@ -1,5 +1,7 @@
 # Each target makes .venv itself when it is missing or older than what it is made from.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The Python outside .venv, also where .venv is activated: it is removed before it is made anew.
+OUTSIDE := $(shell echo "$$PATH" | tr ':' '\n' | grep -vxF "$(CURDIR)/.venv/bin" | paste -sd:)
+PYTHON ?= $(shell PATH="$(OUTSIDE)"; command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
