@@ -111,6 +111,54 @@ def test_spellings_can_be_kept_apart(scans, tmp_path):
     assert cohort.labels("diagnosis").tolist() == ["MDD", "mdd", "MDD", "MDD", "HC", "HC"]  # spaces never matter
 
 
+@pytest.mark.parametrize("words", [["M", "F", "male", "M", "F", "f"], ["Male", "F", "m", "male", "female", "Female"]])
+def test_abbreviations_of_sex_are_one_class(scans, tmp_path, capsys, words):
+    cohort = imported(scans, tmp_path, sex=words)
+    sexes = cohort.labels("sex")
+    assert [len(set(sexes[[i for i, w in enumerate(words) if w.lower()[0] == one]])) for one in "mf"] == [1, 1]
+    assert "--keep-case" in capsys.readouterr().err
+
+
+def test_letters_beside_other_words_are_no_abbreviations(scans, tmp_path):
+    words = ["M", "F", "male", "N", "other", "f"]
+    assert imported(scans, tmp_path, {"keep_case": True}, arm=words).labels("arm").tolist() == words
+    assert set(imported(scans, tmp_path, arm=words).labels("arm")) == {"M", "F", "male", "N", "other"}
+
+
+CODED = {
+    "-9999": [104, 98, -9999, 110, -9999, 121],
+    "-9": [1, 2, -9, 1, 2, 2],
+    "999": [21, 34, 999, 28, 45, 19],
+    "-999": [-1.5, 0.3, -999, 1.2, -0.2, 2.2],
+    "-99": ["patient", "control", -99, "patient", "control", "patient"],
+}
+
+
+@pytest.mark.parametrize("code", CODED)
+def test_codes_of_unknown_values_are_missing_and_said(scans, tmp_path, capsys, code):
+    cohort = imported(scans, tmp_path, value=CODED[code], plain=[1, 9, 3, 8, 5, 7])
+    assert cohort.participants["value"].isna().tolist() == [str(v) == code for v in CODED[code]]
+    assert cohort.labels("plain").tolist() == [1, 9, 3, 8, 5, 7]
+    said = capsys.readouterr().err
+    assert f"{code} is read as missing in value" in said
+    assert "--missing none" in said
+    kept = imported(scans, tmp_path, {"missing": ["none"]}, value=CODED[code])
+    assert kept.labels("value").tolist() == [str(v) if code == "-99" else v for v in CODED[code]]
+
+
+def test_a_number_that_may_be_a_code_is_kept_and_said(scans, tmp_path, capsys):
+    assert imported(scans, tmp_path, hamd=[12, 20, 99, 7, 0, 25]).labels("hamd").tolist() == [12, 20, 99, 7, 0, 25]
+    assert "--missing 99" in capsys.readouterr().err
+    named = imported(scans, tmp_path, {"missing": ["99", "0"]}, hamd=[12, 20, 99, 7, 0, 25])
+    assert named.participants["hamd"].isna().tolist() == [False, False, True, False, True, False]
+
+
+@pytest.mark.parametrize("values", [[100, 300, 777, 450, 820, 999], [-3.0, -9, 2, 4, 5, 1], [70, 75, 80, 88, 90, 99]])
+def test_usual_values_are_no_codes(scans, tmp_path, capsys, values):
+    assert imported(scans, tmp_path, value=values).labels("value").tolist() == values
+    assert "--missing" not in capsys.readouterr().err
+
+
 def test_a_missing_site_column_is_said(scans, tmp_path, capsys):
     cohort = imported(scans, tmp_path, sex=["F", "M"] * 3)
     assert "no site column" in capsys.readouterr().err
@@ -165,6 +213,20 @@ def test_session_files_are_joined_by_session(sessions, tmp_path, capsys):
     assert cohort.labels("hamd").tolist() == [20, 5, 21, 5, 22, 5]
     assert cohort.labels("sex").tolist() == ["F", "F", "M", "M", "F", "F"]
     assert "_sessions.tsv" in capsys.readouterr().err
+
+
+def test_session_files_are_cleaned_as_one_table(sessions, tmp_path, capsys):
+    write_participants(sessions / "participants.tsv", participant_id=IDS[:3])
+    for i, name in enumerate(IDS[:3]):
+        scores = {"session_id": ["ses-1", "ses-2"], "hamd": [f"{20 + i},5", -999 if i == 1 else 4]}
+        write_participants(sessions / name / f"{name}_sessions.tsv", **scores, **({"only": [1, 2]} if i == 0 else {}))
+    cohort = import_cohort(sessions, tmp_path / "out", runs="separate")
+    expected = [20.5, 4, 21.5, np.nan, 22.5, 4]
+    np.testing.assert_array_equal(cohort.participants["hamd"].to_numpy(float), expected)
+    assert cohort.participants["only"].isna().sum() == 4
+    said = capsys.readouterr().err
+    assert said.count("decimal commas") == 1
+    assert "-999 is read as missing in hamd" in said
 
 
 def test_what_differs_between_averaged_sessions_is_left_empty_and_said(sessions, tmp_path, capsys):

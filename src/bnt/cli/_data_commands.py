@@ -222,6 +222,9 @@ class Import:
     """Column of families or twins, who stay together in splits; family_id and the like are found."""
     keep_case: bool = False
     """Keep MDD and mdd apart; by default words that differ in case or spaces only are one class."""
+    missing: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="CODE ...")] = None
+    """Codes for unknown values, such as --missing -9 888; none: keep every number. By default codes such as -9999 and
+    999 that stand apart from all other values of a column are read as missing, with a message."""
     min_volumes: int = 20
     """A run with fewer volumes is refused."""
     drop_short: bool = False

@@ -71,6 +71,7 @@ def import_cohort(
     site_column: str | None = None,
     family: str | None = None,
     keep_case: bool = False,
+    missing: Sequence[str] | None = None,
     min_volumes: int = MIN_VOLUMES,
     drop_short: bool = False,
     drop_unlisted: bool = False,
@@ -127,6 +128,10 @@ def import_cohort(
     keep_case : bool
         Treat ``MDD`` and ``mdd`` as different; by default, words that differ only in case or spaces are one, with a
         message.
+    missing : sequence of str, optional
+        Codes for unknown values in the tables of people, such as ``["-9", "888"]``. By default, codes like -9999 and
+        999 that stand apart from all other values of a column are read as missing, with a message; ``["none"]`` keeps
+        every number.
     min_volumes : int
         A run with fewer volumes is refused, or left out with ``drop_short``.
     allow_asymmetric : bool
@@ -189,6 +194,7 @@ def import_cohort(
             site_column=site_column,
             family=family,
             keep_case=keep_case,
+            missing=missing,
         )
         rules = Rules(runs, min_volumes, drop_short, allow_asymmetric, transpose=transpose)
         founds = [first, *(same_people(other, first) for other in founds[1:])]

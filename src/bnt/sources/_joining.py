@@ -14,7 +14,7 @@ from bnt._words import say
 from bnt.cohort import flat
 from bnt.connectivity import Kind, connectomes
 from bnt.errors import BadInput
-from bnt.sources._people import SESSION, People, bare, find_participants, read_frame, read_participants
+from bnt.sources._people import SESSION, People, bare, find_participants, read_participants, read_words, tidied, typed
 from bnt.sources._quality import COLUMNS, find_quality
 from bnt.sources._readers import Found
 from bnt.sources._scan import Scan, named
@@ -35,7 +35,8 @@ def join_tables(
     drop_unlisted : bool
         Leave scans out that the table does not list, instead of refusing them.
     **columns
-        ``id_column``, ``site_column``, ``family`` and ``keep_case`` of :func:`~bnt.sources._people.read_participants`.
+        ``id_column``, ``site_column``, ``family``, ``keep_case`` and ``missing`` of
+        :func:`~bnt.sources._people.read_participants`.
     """
     file = Path(given) if given is not None else None
     derived = found.source["reader"] in ("fmriprep", "xcpd", "cpac", "cifti")
@@ -64,10 +65,13 @@ def with_participants(found: Found, people: People | None, name: str, drop_unlis
     unlisted = [one for one in ids if rows[one] is None]
     if unlisted and (not drop_unlisted or len(unlisted) == len(ids)):
         first = next(scan for scan in scans if scan.participant == unlisted[0])
-        parameter = "id_column" if len(unlisted) == len(ids) else "drop_unlisted"
+        parameter, way = "drop_unlisted", "use drop_unlisted"
+        if len(unlisted) == len(ids):
+            parameter, way = "id_column", "name another id_column"
+        listed_first = people.table["participant_id"].iloc[0]
         raise BadInput(
-            f"{first} is not in {people.file} (nor are {len(unlisted) - 1} others of {len(ids)}): "
-            f"add a row, or {'name another id_column' if parameter == 'id_column' else 'use drop_unlisted'}.",
+            f"{first} is not in {people.file} (nor are {len(unlisted) - 1} others of {len(ids)}; its first id is "
+            f"{listed_first!r}): add a row, or {way}.",
             parameter,
         )
     listed_people = people.table["participant_id"].map(bare).nunique() if people.is_long else len(people.table)
@@ -106,13 +110,12 @@ def _named(scans: list[Scan], people: People | None, name: str) -> list[Scan]:
 def with_sessions(found: Found, people: People, source: Path) -> Found:
     """Return the scans with what is known of their session, from a long table or from ``sub-01_sessions.tsv``."""
     long = _of_long_table(people) if people.is_long else {}
+    others = {scan.participant: None for scan in found.scans if bare(scan.participant) not in long}
+    of_files = _of_session_files(list(others), people, source)
     scans, joined, without = [], 0, 0
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
     for scan in found.scans:
         who, session = scan.participant, scan.session
-        if who not in tables:
-            tables[who] = long.get(bare(who)) or _sessions_of(who, people, source)
-        sessions = tables[who]
+        sessions = long.get(bare(who)) or of_files.get(who, {})
         if not sessions:
             scans.append(scan)
             continue
@@ -140,17 +143,34 @@ def _of_long_table(people: People) -> dict[str, dict[str, dict[str, Any]]]:
     return rows
 
 
-def _sessions_of(participant: str, people: People, source: Path) -> dict[str, dict[str, Any]]:
-    """Return session -> columns of a participant's ``sub-01_sessions.tsv``, in the BIDS root or the derivatives."""
-    name = participant if participant.startswith("sub-") else f"sub-{participant}"
+def _of_session_files(
+    participants: Sequence[str], people: People, source: Path
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return participant -> session -> columns of each ``sub-01_sessions.tsv``, in the BIDS root or the derivatives.
+
+    They are cleaned as one table, so that a column means the same for everybody.
+    """
     places = (people.file.parent, source if source.is_dir() else source.parent)
-    file = next((f for p in places if (f := p / name / f"{name}_sessions.tsv").is_file()), None)
-    if file is None:
+    tables: dict[str, pd.DataFrame] = {}
+    for who in participants:
+        name = who if who.startswith("sub-") else f"sub-{who}"
+        file = next((f for p in places if (f := p / name / f"{name}_sessions.tsv").is_file()), None)
+        if file is None:
+            continue
+        words = read_words(file)
+        if SESSION not in words or (words[SESSION] == "").any() or words[SESSION].map(bare).duplicated().any():
+            raise BadInput(f"{file} needs a column {SESSION} that names each session once: add it.")
+        tables[who] = words
+    if not tables:
         return {}
-    table = read_frame(file, [SESSION])
-    if SESSION not in table or table[SESSION].isna().any() or table[SESSION].duplicated().any():
-        raise BadInput(f"{file} needs a column {SESSION} that names each session once: add it.")
-    return {bare(row[SESSION]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
+    whole = pd.concat(tables.values(), ignore_index=True).fillna("")
+    whole = typed(tidied(whole, Path("*_sessions.tsv"), [SESSION], people.keep_case, people.missing), [SESSION])
+    rows = iter(whole.to_dict("records"))
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for who, words in tables.items():
+        of_one = [next(rows) for _ in range(len(words))]
+        found[who] = {bare(row[SESSION]): {c: row[c] for c in words} for row in of_one}
+    return found
 
 
 RUNS = ("average", "first", "separate", "sessions", "concatenate")

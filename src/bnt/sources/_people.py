@@ -29,6 +29,8 @@ SITE_NAMES = ("site", "site_id", "scanner_site", "acquisition_site")
 FAMILY_NAMES = ("family", "familyid", "famid", "relfamilyid", "twinid", "twinpair", "twinpairid", "pedigreeid")
 LARGEST_FAMILY = 10  # more people with one value are no family but, for example, a family history of yes and no
 MOST_CLASSES = 50  # a column of more different words is free text
+FAR = 3  # times the largest other value: from there on a number such as 999 stands apart
+SAME_WORDS = {"m": "male", "f": "female", "y": "yes", "n": "no"}
 SESSION = "session_id"
 
 
@@ -41,6 +43,8 @@ class People:
 
     table: pd.DataFrame
     file: Path
+    keep_case: bool = False
+    missing: tuple[str, ...] | None = None
 
     @property
     def is_long(self) -> bool:
@@ -198,10 +202,15 @@ def with_points(column: pd.Series, file: Path) -> pd.Series:
 
 
 def one_spelling(column: pd.Series, file: Path) -> pd.Series:
-    """Return a column of words in which those that differ in case or spaces only are one, and say which."""
+    """Return a column of words in which those that differ in case or spaces only are one, and say which.
+
+    ``M`` is ``male`` in a column of nothing but such words; the same for ``F``, ``Y`` and ``N``.
+    """
     keys = column.map(lambda cell: " ".join(cell.split()).casefold())
     if keys.nunique() > MOST_CLASSES:
         return column
+    if set(keys) <= {"", *SAME_WORDS, *SAME_WORDS.values()}:
+        keys = keys.replace(SAME_WORDS)
     for key in keys[keys != ""].unique():
         found = column[keys == key].value_counts()
         if len(found) < 2:
@@ -213,18 +222,80 @@ def one_spelling(column: pd.Series, file: Path) -> pd.Series:
     return column
 
 
-def tidied(words: pd.DataFrame, file: Path, names: Sequence[str], keep_case: bool) -> pd.DataFrame:
-    """Return the words with decimal points and one spelling of each class; columns of ``names`` stay as they are."""
-    columns: dict[str, pd.Series] = {}
+def codes_in(column: pd.Series, given: Sequence[str] | None) -> tuple[pd.Series, bool]:
+    """Return which cells hold a code for an unknown value, such as -9999, and whether they should be read as missing.
+
+    Without ``given`` codes, they are recognised: whole numbers of one digit 7, 8 or 9, repeated. A negative one is a
+    code if all other numbers are 0 or more. One of three digits or more is a code if it is more than :data:`FAR` times
+    as large as every other number; a positive one of two digits then may be, and is left as it is. Between words, a
+    number of two digits or more is a code.
+    """
+    cells = column.str.strip()
+    known = ~cells.isin([*NOTHING, *UNKNOWN, *NO_NUMBER])
+    numbers = pd.to_numeric(cells.where(known), errors="coerce")
+    if given is not None:
+        wanted = pd.to_numeric(pd.Series(list(given), dtype=str), errors="coerce")
+        return known & (cells.isin(given) | (numbers.notna() & numbers.isin(wanted.dropna()))), True
+    size = numbers.abs().map(lambda value: str(int(value)) if value == value // 1 and value < 1e9 else "")
+    repeated = size.map(lambda digits: len(set(digits)) == 1 and digits[0] in "789")
+    length = size.str.len()
+    words = known & numbers.isna()
+    if words.any():
+        found = repeated & (length > 1)
+        return found if (words | found)[known].all() else found & False, True
+    negative, large = repeated & (numbers < 0), repeated & (numbers > 0) & (length > 2)
+    for found, sure in ((negative | large, True), (repeated & (numbers > 0) & (length == 2), False)):
+        others = numbers[known & ~found]
+        if others.empty:
+            continue
+        far = (numbers.abs() > FAR * others.abs().max()) & (length > 1 + sure)
+        apart = (negative & (others.min() >= 0)) | far
+        if (found & apart).any():
+            return found & apart, sure
+    return known & False, True
+
+
+def without_codes(words: pd.DataFrame, file: Path, names: Sequence[str], given: Sequence[str] | None) -> pd.DataFrame:
+    """Return the words with empty cells where a code stands for an unknown value, and say which codes were found."""
+    words = words.copy()
+    seen: dict[tuple[str, bool], list[str]] = {}
     for name in words:
-        column = words[name]
-        if name not in names:
-            column = with_points(column, file)
-            known = column[~column.isin([*NOTHING, *UNKNOWN, *NO_NUMBER])]
-            if not keep_case and not pd.to_numeric(known, errors="coerce").notna().all():
-                column = one_spelling(column, file)
-        columns[str(name)] = column
-    return pd.DataFrame(columns)
+        if name in names or str(name).lower() in SITE_NAMES:
+            continue
+        found, sure = codes_in(words[name], given)
+        for code, n in words.loc[found, name].str.strip().str.removesuffix(".0").value_counts().items():
+            seen.setdefault((str(code), sure), []).append(f"{name} ({n} of {len(words)})")
+        if sure:
+            words[name] = words[name].mask(found, "")
+    for (code, sure), columns in seen.items():
+        more = f" and {len(columns) - 5} other columns" if len(columns) > 5 else ""
+        where = f"{', '.join(columns[:5])}{more}"
+        if given is not None:
+            say(f"{file.name}: {code} is read as missing in {where}.")
+        elif sure:
+            say(f"{file.name}: {code} is read as missing in {where}; missing (--missing none) keeps it.")
+        else:
+            say(
+                f"{file.name}: {code} is far from all other values of {where}, and is kept as a number; missing "
+                f"(--missing {code}) reads it as missing."
+            )
+    return words
+
+
+def tidied(
+    words: pd.DataFrame, file: Path, names: Sequence[str], keep_case: bool, missing: Sequence[str] | None
+) -> pd.DataFrame:
+    """Return the words with decimal points, no codes for unknown values, and one spelling of each class.
+
+    Columns of ``names`` stay as they are.
+    """
+    points = {str(n): words[n] if n in names else with_points(words[n], file) for n in words}
+    words = without_codes(pd.DataFrame(points), file, names, missing)
+    for name in [] if keep_case else [n for n in words if n not in names]:
+        known = words[name][~words[name].isin([*NOTHING, *UNKNOWN, *NO_NUMBER])]
+        if not pd.to_numeric(known, errors="coerce").notna().all():
+            words[name] = one_spelling(words[name], file)
+    return words
 
 
 def family_column(words: pd.DataFrame, file: Path, given: str | None) -> str | None:
@@ -259,6 +330,7 @@ def read_participants(
     site_column: str | None = None,
     family: str | None = None,
     keep_case: bool = False,
+    missing: Sequence[str] | None = None,
 ) -> People:
     """Read the table; every column is kept.
 
@@ -274,14 +346,18 @@ def read_participants(
         The column of those who must stay together in splits; found by name (``family_id``) when not given.
     keep_case : bool
         Keep words apart that differ in case or spaces only.
+    missing : sequence of str, optional
+        Codes for unknown values; recognised (-9999, 999) when not given. ``["none"]`` keeps every number.
     """
     words = read_words(file)
-    for column in (id_column, site_column, family):
+    for parameter, column in (("id_column", id_column), ("site_column", site_column), ("family", family)):
         if column is not None and column not in words:
-            raise BadInput(f"{file} has no column {column!r}; it has {', '.join(words.columns)}.")
+            listed = ", ".join(words.columns)
+            raise BadInput(f"{file} has no column {column!r}; it has {listed}: name one of them.", parameter)
     together = family_column(words, file, family)
     names = [id_column, SESSION, *([together] if together else [])]
-    table = typed(tidied(words, file, names, keep_case), [*names, *([site_column] if site_column else [])])
+    names += [site_column] if site_column else []
+    table = typed(tidied(words, file, names, keep_case, missing), names)
     if table[id_column].isna().any():
         raise BadInput(f"{file} has no {id_column} in row {int(table[id_column].isna().argmax()) + 1}: fill it in.")
     ids = table[id_column]
@@ -307,7 +383,7 @@ def read_participants(
             )
     if families is not None:
         table["family"] = families.where(families.notna(), ids)
-    return People(table, file)
+    return People(table, file, keep_case, None if missing is None else tuple(missing))
 
 
 def _renamed(table: pd.DataFrame, names: Mapping[str, str], file: Path) -> pd.DataFrame:
