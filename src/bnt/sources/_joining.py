@@ -169,7 +169,7 @@ def _of_session_files(
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for who, words in tables.items():
         of_one = [next(rows) for _ in range(len(words))]
-        found[who] = {bare(row[SESSION]): {c: row[c] for c in words} for row in of_one}
+        found[who] = {bare(row[SESSION]): {str(c): row[c] for c in words} for row in of_one}
     return found
 
 

@@ -263,7 +263,7 @@ def without_codes(words: pd.DataFrame, file: Path, names: Sequence[str], given: 
         if name in names or str(name).lower() in SITE_NAMES:
             continue
         found, sure = codes_in(words[name], given)
-        for code, n in words.loc[found, name].str.strip().str.removesuffix(".0").value_counts().items():
+        for code, n in words[name][found].str.strip().str.removesuffix(".0").value_counts().items():
             seen.setdefault((str(code), sure), []).append(f"{name} ({n} of {len(words)})")
         if sure:
             words[name] = words[name].mask(found, "")
