@@ -79,6 +79,20 @@ def test_a_bad_matrix_is_refused(tmp_path, case):
     refused(tmp_path, folder_of(tmp_path, pearson(series(2)), values), f"sub-02.*{message}")
 
 
+@pytest.mark.parametrize("one", [np.inf, 18.7, 3.8])
+def test_fisher_z_taken_for_correlations_is_told_by_its_diagonal(tmp_path, one):
+    small = MATRIX / 4  # its Fisher z are within [-1, 1]
+    np.fill_diagonal(small, one)
+    refused(tmp_path, folder_of(tmp_path, small), r"sub-01 .* on its diagonal, as Fisher z .* fisher-z")
+
+
+@pytest.mark.parametrize(("start", "step"), [(0, 1), (0.5, 0.72), (100, -2)])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_column_of_times_or_an_index_is_no_region(tmp_path, start, step, at):
+    values = np.insert(GOOD.astype(np.float64), at, start + step * np.arange(len(GOOD)), axis=1)
+    refused(tmp_path, folder_of(tmp_path, values), rf"sub-01 .* ROI {at + 1}, that changes by .* time or an index")
+
+
 def test_fisher_z_with_an_infinite_diagonal_is_accepted_as_such(tmp_path):
     with np.errstate(divide="ignore"):
         z = np.arctanh(np.round(MATRIX, 12))

@@ -172,10 +172,30 @@ def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.n
     with named(scan):
         missing = rois_without_signal(values)
     _refuse_nothing(scan, missing)
+    _refuse_ramp(scan, values)
     values[:, missing] = 0.0
     return values, missing
 
 
+STEP_TOLERANCE = 1e-3  # of the steps of a ramp, which float32 and few decimals round
+
+
+def _refuse_ramp(scan: Scan, series: np.ndarray) -> None:
+    """Refuse a column that rises by the same step in every volume: it is a time or an index, and no ROI."""
+    if len(series) < FEWEST_TO_TELL:
+        return
+    whole = (series[-1] - series[0]) / (len(series) - 1)  # (V,)
+    straight = series[0] + whole * np.arange(len(series), dtype=np.float32)[:, None]
+    off = np.abs(series - straight).max(axis=0)
+    ramps = np.flatnonzero((whole != 0) & (off <= STEP_TOLERANCE * np.abs(whole)))
+    if ramps.size:
+        raise BadInput(
+            f"{scan} has a column, ROI {ramps[0] + 1}, that changes by {whole[ramps[0]]:.6g} from each volume to the "
+            "next: it looks like a time or an index and not like a signal; remove this column from the files."
+        )
+
+
+ONE_IN_Z = 3.79  # Fisher z of 0.999: programs that cannot write infinity put 3.8 to 18.7 on the diagonal
 FEWEST_TO_TELL = 20  # volumes and ROIs: with fewer, autocorrelations are chance
 TIME = 0.4  # smallest lag-1 autocorrelation that is taken for time
 LEAD = 0.3  # by how much it must exceed that of the other axis
@@ -257,6 +277,11 @@ def _refuse_nothing(scan: Scan, missing: np.ndarray) -> None:
 def _check_correlations(scan: Scan, values: np.ndarray, diagonal: np.ndarray, kind: Kind) -> None:
     largest = float(np.abs(values).max())
     scale = diagonal[np.isfinite(diagonal)]
+    if np.isposinf(diagonal).any() or (scale.size and (scale > ONE_IN_Z).all() and np.ptp(scale) < 1e-3):
+        raise BadInput(
+            f"{scan} has {diagonal.max():.3g} on its diagonal, as Fisher z of correlations have: use kind fisher-z.",
+            "kind",
+        )
     if scale.size and not (np.abs(np.abs(scale) - 1) < 1e-3).all() and not (scale == 0).all():
         raise BadInput(
             f"{scan} has {scale[np.argmax(np.abs(np.abs(scale) - 1))]:.3g} on its diagonal, where correlations have "
