@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ start()
 """
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Programs started here take Ctrl-C: a shell ignores it in commands behind an &, and programs inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def run(program: list[str], folder: Path, **more) -> tuple[int, list[str]]:
     """Run a program; return its code and the lines of its standard error."""
     done = subprocess.run(
@@ -48,6 +57,7 @@ def run(program: list[str], folder: Path, **more) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize(("module", "number"), [("bnt.cli._main", 2), ("torch.nn", 15), ("torch.optim", 2)])
 def test_a_signal_during_imports_is_one_sentence(copy, module, number):
     words = [*TRAIN, "--epochs", "1", "--out", "early"]
@@ -189,6 +199,7 @@ def test_what_a_kill_left_aside_is_put_back(tmp_path):
     assert (tmp_path / "new" / "cohort.json").is_file()
 
 
+@pytest.mark.usefixtures("heard")
 def test_an_interrupt_reaches_no_worker_and_prints_no_traceback(copy):
     """Ctrl-C goes to the whole group: the server that imports, its workers, and the driver, who alone answers."""
     words = ["compare", "cohort", "--models", "bnt", "--epochs", "300", "--splits", "2", "--jobs", "1", "--out", "cut"]
