@@ -12,12 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
-from bnt.cohort._files import held
-from bnt.studies import _engine, _server
+# The process that shares the tests out reads this file too. What needs torch or NumPy is imported in the fixtures: the
+# workers start four seconds earlier.
 
 # No test depends on a clock, or on which examples are drawn today.
 settings.register_profile("bnt", deadline=None, derandomize=True, database=None, max_examples=40)
@@ -52,6 +51,8 @@ def processes_of_studies():
 
     Tests of studies themselves have the real server; the first one starts it, with what networks need, too.
     """
+    from bnt.studies import _engine, _server
+
     real = _server.start_server
 
     def start(threads: int, models: Iterable[str]) -> Any:
@@ -100,6 +101,8 @@ def lay_out(shared: Path, folder: Path) -> None:
     In the unit they are packed in, whole numbers: written and read in a third of the time, and no correlation, constant
     ROI or repeated scan depends on the unit.
     """
+    import numpy as np
+
     root = folder / "ABIDE_pcp"
     place = root / "cpac" / "filt_noglobal"
     place.mkdir(parents=True)
@@ -117,6 +120,8 @@ def lay_out(shared: Path, folder: Path) -> None:
 @pytest.fixture(scope="session")
 def abide_dir(shared_abide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The real ABIDE series, laid out as nilearn caches them (1,035 subjects), once for all test processes."""
+    from bnt.cohort._files import held
+
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "abide"
     with held(folder.with_suffix(".lock"), wait=600):
