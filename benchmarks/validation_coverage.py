@@ -24,6 +24,7 @@ from bnt.training._task import auroc_or_nan
 CLASSES = [(150, 0.0, 1.0), (400, 0.0, 1.0), (400, 0.7, 1.0), (400, 0.0, 0.5), (400, -1.2, 0.7)]  # n, shift, slope
 SCORES = [(100, 0.0, 1.0), (200, 2.0, 0.6)]
 THRESHOLD = 0.55
+PEOPLE = 2_000_000  # of whom the truth is computed
 
 
 def classes(n: int, shift: float, slope: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +41,7 @@ def scores(n: int, shift: float, slope: float, rng: np.random.Generator) -> tupl
 
 def truth_of_classes(shift: float, slope: float) -> dict[str, float]:
     """Return what the intervals should hold."""
-    positive, probability = classes(2_000_000, shift, slope, np.random.default_rng(1))
+    positive, probability = classes(PEOPLE, shift, slope, np.random.default_rng(1))
     called = probability > THRESHOLD
     large = np.log(positive.mean() / (1 - positive.mean()))
     for _ in range(50):  # the shift that makes the mean probability right, with the slope held at 1
@@ -59,7 +60,7 @@ def truth_of_classes(shift: float, slope: float) -> dict[str, float]:
 
 def truth_of_scores(shift: float, slope: float) -> dict[str, float]:
     """Return what the intervals should hold."""
-    y, predicted = scores(2_000_000, shift, slope, np.random.default_rng(1))
+    y, predicted = scores(PEOPLE, shift, slope, np.random.default_rng(1))
     return {
         "r2": float(1 - ((y - predicted) ** 2).mean() / y.var()),
         "r": float(np.corrcoef(y, predicted)[0, 1]),
