@@ -43,7 +43,7 @@ SCHEDULES = {
     "neurograph": (3e-3, 10),
 }
 
-# They do not find in ten epochs how series are coupled; what one series shows they do find, see below.
+# They do not find in a few epochs how series are coupled; what one series shows they do find, see below.
 SERIES_ONLY = list_models("brainnetgnn*")
 
 EXPECTED = {
@@ -286,7 +286,7 @@ def cohort():
 
 
 def config(name: str, n_classes: int = 2) -> RunConfig:
-    rate, epochs = SCHEDULES.get(base(name), (1e-3, 10))
+    rate, epochs = SCHEDULES.get(base(name), (3e-3, 5))
     task = Task("classification", tuple(range(n_classes))) if n_classes > 1 else Task("regression")
     recipe = Recipe(epochs=epochs, lr=rate, lr_end=rate / 10, batch_size=16, select="last")
     return RunConfig(name, "diagnosis", 0, recipe, task, options=small(name), n_rois=20)
