@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
 import torch
+
+import bnt
 
 BRAIN = Path(__file__).parents[2] / "docs" / "examples" / "ocread_brain_subgraphs.py"
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "ocread_protein_graph.py"
@@ -38,9 +39,11 @@ def test_aggregation_resolves_inside_pytorch_geometric():
     assert isinstance(OCReadAggregation(width=6, n_clusters=3), Aggregation)
 
 
-def test_pytorch_geometric_is_not_imported_with_the_package():
-    code = "import sys, bnt.nn, bnt.models._bnt; sys.exit('torch_geometric' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_pytorch_geometric_is_imported_by_its_adapter_alone_and_the_adapter_by_nobody():
+    package = Path(bnt.__file__).parent
+    importing = re.compile(r"(?m)^\s*(?:from|import) +(?:torch_geometric|bnt\.nn\.pyg\b|bnt\.nn import .*\bpyg\b)")
+    found = [file for file in package.rglob("*.py*") if file.suffix != ".pyc" and importing.search(file.read_text())]
+    assert found == [package / "nn" / "pyg.py"]
 
 
 def opened(example: Path):
