@@ -94,8 +94,10 @@ def test_without_a_network_the_missing_data_set_is_named(tmp_path, offline, caps
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("pipeline", ["cpac", "ccs", "dparsf", "niak"])
-@pytest.mark.parametrize("strategy", ["filt_noglobal", "nofilt_global"])
+@pytest.mark.parametrize(
+    ("pipeline", "strategy"),
+    [("cpac", "filt_noglobal"), ("ccs", "nofilt_global"), ("dparsf", "filt_noglobal"), ("niak", "nofilt_global")],
+)
 def test_abide_takes_every_pipeline_and_strategy_and_several_atlases(tmp_path, offline, pipeline, strategy):
     from test_abide import RATINGS, write_1d
 
