@@ -9,7 +9,7 @@ import pytest
 import bnt
 from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.studies import PowerLaw, fit_power_law
+from bnt.studies import PowerLaw, _sample_size, fit_power_law
 from bnt.studies._sample_size import fewer_sites, people_needed, thinned_splits
 
 SIZES = np.array([50, 100, 200, 400, 800])
@@ -26,7 +26,8 @@ def test_a_target_above_the_limit_needs_infinitely_many_people():
     assert PowerLaw(0.8, 1.0, 0.5).people_for(0.8) == float("inf")
 
 
-def test_the_interval_of_the_people_needed_holds_the_truth():
+def test_the_interval_of_the_people_needed_holds_the_truth(monkeypatch):
+    monkeypatch.setattr(_sample_size, "DRAWS", 100)
     rng = np.random.default_rng(0)
     rows = [
         {"split": f"random:0:split{k}+{n}pc", "n_train": n, "auroc": 0.8 - n**-0.5 + rng.normal(scale=0.005)}
