@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(copy, name, monkeypatch,
 
 
 def test_a_terminated_training_resumes_to_the_same_weights(copy):
-    words = [*TRAIN, "--epochs", "40", "--out"]
+    words = [*TRAIN, "--epochs", "25", "--out"]
     process = interruptions.start([*words, "cut"])  # a fork of this process: nothing is imported again
     until = time.monotonic() + 100
     while not (copy / "cut" / "metrics.jsonl").is_file() and time.monotonic() < until:

@@ -134,11 +134,12 @@ def test_ascent_finds_the_simplex_or_for_the_squared_score_orthonormal_centres(s
 
 @pytest.mark.parametrize("r", [1.0, 20.0])
 def test_no_random_set_with_non_negative_mean_cosine_beats_orthonormal(r):
-    for score in t.SCORES:
-        result = t.contest(3, 3, r, score, sets=60)
+    found = {score: t.contest(3, 3, r, score, sets=60) for score in t.SCORES}
+    for result in found.values():
         assert result["allowed"] > 10
         assert result["allowed_beat"] == 0
-    assert t.contest(3, 3, 1.0, sets=60)["beat"] > 20  # docs/facts.md, Theory: 35 of 60
+    if r == 1.0:
+        assert found["linear"]["beat"] > 20  # docs/facts.md, Theory: 35 of 60
 
 
 def test_printed_mean_of_inflation_factors_is_above_one_for_uncorrelated_variables():
