@@ -11,7 +11,7 @@ from source_files import LABELS, T, put, series, write_1d, write_participants, w
 
 from bnt.errors import BadInput
 from bnt.sources._ingest import import_cohort
-from bnt.sources._quality import find_quality
+from bnt.sources._motion import find_quality
 from bnt.sources._scan import Content, Scan
 
 FD = np.array([np.nan, *np.linspace(0.1, 0.3, T - 1)])

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from bnt.sources._denoising import Denoising
+from bnt.sources._motion import Denoising
 
 KINDS = "{pearson,shrunk-z,fisher-z,ledoit-wolf,partial}"
 

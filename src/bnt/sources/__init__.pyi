@@ -7,6 +7,6 @@ __all__ = [
 ]
 
 from ._abide import fetch_abide
-from ._denoising import Denoising
 from ._ingest import import_cohort, read_cohort
+from ._motion import Denoising
 from ._simulate import simulate_cohort

@@ -27,7 +27,7 @@ from bnt._words import say, track
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
 from bnt.sources._atlas import Atlas
-from bnt.sources._denoising import Denoising
+from bnt.sources._motion import Denoising
 from bnt.sources._names import (
     Name,
     check_expanded,

@@ -18,10 +18,9 @@ from bnt.cohort._scans import scan_digest
 from bnt.cohort._store import DTYPES
 from bnt.connectivity import Kind, kind_of
 from bnt.errors import BadInput
-from bnt.sources._denoising import SIMPLE, Denoising
 from bnt.sources._joining import Run, combine_runs, combined_columns, combined_quality, group_scans, join_tables
+from bnt.sources._motion import COLUMNS, SIMPLE, Denoising
 from bnt.sources._names import MAX_EXPANDED, expanding
-from bnt.sources._quality import COLUMNS
 from bnt.sources._readers import Found, find_scans
 from bnt.sources._scan import (
     SYMMETRY_TOLERANCE,

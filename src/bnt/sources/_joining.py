@@ -14,8 +14,8 @@ from bnt._words import say
 from bnt.cohort import flat
 from bnt.connectivity import Kind, connectomes
 from bnt.errors import BadInput
+from bnt.sources._motion import COLUMNS, find_quality
 from bnt.sources._people import SESSION, People, bare, find_participants, read_participants, read_words, tidied, typed
-from bnt.sources._quality import COLUMNS, find_quality
 from bnt.sources._readers import Found
 from bnt.sources._scan import Scan, named
 

@@ -1,4 +1,4 @@
-"""Motion and coverage from the files that pipelines write next to the time series.
+"""Motion: the settings of denoising, and motion and coverage from the files that pipelines write beside series.
 
 ========================== ================================================================== =====================
 pipeline                   file                                                               what is read
@@ -13,7 +13,8 @@ C-PAC                      ``*_framewise-displacement-power.1D`` and the like, `
 ========================== ================================================================== =====================
 
 ``mean_fd`` is the mean framewise displacement (Power) over all volumes, ``n_retained`` how many were not censored,
-``coverage`` the mean over parcels of the share of a parcel that the scan covers.
+``coverage`` the mean over parcels of the share of a parcel that the scan covers. The command line imports this module:
+it loads no library of numbers before it is used.
 """
 
 from __future__ import annotations
@@ -21,16 +22,72 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from bnt._words import say
+from bnt.errors import BadInput
 from bnt.sources._names import RUN_KEYS, Name, list_files, parsing
-from bnt.sources._scan import Scan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bnt.sources._scan import Scan
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """How time series of fMRIPrep images are denoised; see :func:`bnt.import_cohort`.
+
+    Examples
+    --------
+    >>> from bnt.sources import Denoising
+    >>> Denoising("scrubbing", fd_threshold=0.3).described()
+    'confounds scrubbing, volumes above FD 0.3 mm or DVARS 1.5 dropped, low-pass 0.1 Hz'
+    """
+
+    confounds_strategy: Literal["simple", "scrubbing", "compcor", "ica_aroma", "none"] = "simple"
+    """nilearn's strategy for fMRIPrep's confounds: simple, scrubbing, compcor, ica_aroma, or none. Non-steady-state
+    volumes are always dropped."""
+    global_signal: bool = False
+    """Remove the global signal too."""
+    fd_threshold: float = 0.5
+    """Of scrubbing: framewise displacement, in mm, above which a volume is dropped."""
+    dvars_threshold: float = 1.5
+    """Of scrubbing: standardised DVARS above which a volume is dropped."""
+    low_pass: float = 0.1
+    """Remove what is faster than this, in Hz; 0 keeps it."""
+    high_pass: float = 0.0
+    """Remove what is slower than this, in Hz; 0 leaves it to the cosines among fMRIPrep's confounds."""
+
+    def __post_init__(self) -> None:
+        allowed = get_args(get_type_hints(Denoising)["confounds_strategy"])
+        if self.confounds_strategy not in allowed:
+            raise BadInput(
+                f"confounds_strategy is {self.confounds_strategy!r}: choose one of {', '.join(allowed)}.",
+                "confounds_strategy",
+            )
+        for name in ("fd_threshold", "dvars_threshold", "low_pass", "high_pass"):
+            if not getattr(self, name) >= 0:
+                raise BadInput(f"{name} is {getattr(self, name)}: give 0 or more.", name)
+        if self.low_pass and self.high_pass >= self.low_pass:
+            raise BadInput(
+                f"high_pass is {self.high_pass} and low_pass is {self.low_pass}: give high < low.", "high_pass"
+            )
+
+    def described(self) -> str:
+        """Return what is done, in words."""
+        words = [f"confounds {self.confounds_strategy}"]
+        words += ["global signal"] if self.global_signal else []
+        if self.confounds_strategy == "scrubbing":
+            words.append(f"volumes above FD {self.fd_threshold:g} mm or DVARS {self.dvars_threshold:g} dropped")
+        words += [f"{n} {v:g} Hz" for n, v in (("low-pass", self.low_pass), ("high-pass", self.high_pass)) if v]
+        return ", ".join(words)
+
+
+SIMPLE = Denoising()
+
 
 COLUMNS = ("mean_fd", "n_retained", "coverage")
 _FD = re.compile(r"framewise_?displacement(_?power)?|fd(_power)?|meanfd(_power)?|mean_fd", re.IGNORECASE)
@@ -38,6 +95,8 @@ _FD = re.compile(r"framewise_?displacement(_?power)?|fd(_power)?|meanfd(_power)?
 
 def _numbers(file: Path) -> pd.DataFrame:
     """Read a table of quality measures; a file without a header has one column of framewise displacement."""
+    import pandas as pd
+
     with parsing(file, "a table of motion or quality"):
         separator = "," if file.suffix == ".csv" else r"\s+" if ".1D" in file.name or file.suffix == ".txt" else "\t"
         text = file.read_text(encoding="utf-8-sig").strip()
@@ -54,6 +113,8 @@ def _numbers(file: Path) -> pd.DataFrame:
 
 def _displacement(table: pd.DataFrame) -> pd.Series | None:
     """Return the framewise displacement of Power of every row, unfiltered where both are there; of Jenkinson else."""
+    import pandas as pd
+
     if len(table.columns) == 1 and not isinstance(table.columns[0], str):
         return pd.to_numeric(table.iloc[:, 0], errors="coerce")
     names = {re.sub(r"[^a-z_]+", "_", str(c).strip().lower()).strip("_"): c for c in table.columns}
@@ -79,6 +140,8 @@ def _of_summary(file: Path) -> dict[str, Any]:
 
 def _of_volumes(file: Path) -> dict[str, Any]:
     """Return the mean of a file with one row of motion per volume; the first volume's is missing or 0."""
+    import numpy as np
+
     displacement = _displacement(_numbers(file))
     if displacement is None or not displacement.notna().any():
         return {}
@@ -94,6 +157,8 @@ def _of_outliers(file: Path) -> dict[str, Any]:
 
 def _of_coverage(file: Path) -> dict[str, Any]:
     """Return the mean coverage of the parcels, given in one row or in one column."""
+    import numpy as np
+
     table = _numbers(file)
     values = table.select_dtypes("number").to_numpy(dtype=float)
     values = values[np.isfinite(values)]
