@@ -17,7 +17,6 @@ __all__ = [
 ]
 
 from ._audit import Finding, audit_splits
-from ._protocols import PROTOCOLS, named_splits, protocol
-from ._split import Split, check_split
+from ._protocols import PROTOCOLS, SavedSplits, named_splits, protocol, read_splits
+from ._split import Split, check_split, save_splits
 from ._splitters import LeaveOneSiteOut, RandomSplit, ReleasedSplit, RepeatedKFold, SiteStratifiedSplit
-from ._table import SavedSplits, read_splits, save_splits

@@ -13,8 +13,8 @@ from scipy import stats
 
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.splits._protocols import WORDS, _positions, _read
 from bnt.splits._split import PARTS, Split, find_leak
-from bnt.splits._table import WORDS, _positions, _read
 
 FEWEST_SPLITS = 5  # for tests over splits
 LEVEL = 0.01

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
+from bnt.cohort._files import write_atomic
 from bnt.errors import BadInput
 
 PARTS = ("train", "validation", "test")  # in files and tables
@@ -172,7 +174,6 @@ def find_leak(split: Split, identities: pd.DataFrame) -> str:
 
     Parameters
     ----------
-    split : Split
     identities : DataFrame
         ``participant_id``, ``family`` and ``scan``, from :attr:`bnt.Cohort.identities`.
     """
@@ -199,14 +200,70 @@ def find_leak(split: Split, identities: pd.DataFrame) -> str:
     return ""
 
 
+def splits_text(splits: Sequence[Split], ids: Iterable[str] | None = None, separator: str = ",") -> str:
+    """Return splits as the text of a table.
+
+    Parameters
+    ----------
+    splits : sequence of Split
+        The columns are called by their short names.
+    ids : iterable of str, optional
+        The rows; without it, the subjects of the splits in sorted order.
+    """
+    columns = [split.short or "split" for split in splits]
+    if len(set(columns)) != len(columns):
+        raise BadInput(f"{len(splits)} splits need as many different names, not {', '.join(columns)}.")
+    sides = [{name: part for part, names in split.parts.items() for name in names} for split in splits]
+    ids = list(ids) if ids is not None else sorted({name for side in sides for name in side})
+    table = {"participant_id": ids} | {c: [side.get(i, "") for i in ids] for c, side in zip(columns, sides)}
+    return pd.DataFrame(table).to_csv(index=False, sep=separator, lineterminator="\n")
+
+
+def save_splits(
+    path: str | Path, cohort: Cohort, splits: Iterable[Split | Rows], names: Sequence[str] | None = None
+) -> None:
+    """Write splits by subject id, tab-separated if ``path`` ends in ``.tsv``, else with commas.
+
+    Parameters
+    ----------
+    path : path
+    cohort : Cohort
+    splits : iterable of Split or of (train, val, test)
+        Each is checked by :func:`check_split` first; nothing is written if one leaks.
+    names : sequence of str, optional
+        Names of the columns; without it the splits' own, or ``split0``, ``split1``, ... for positions.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.simulate_cohort(n_subjects=40, n_rois=20, n_sites=2, seed=0)
+    >>> from bnt.splits import named_splits, read_splits, save_splits
+    >>> save_splits("splits.csv", cohort, named_splits(cohort, "diagnosis", "random", n_splits=2))
+    >>> len(read_splits("splits.csv", cohort))
+    2
+    """
+    path, found = Path(path), []
+    for k, one in enumerate(splits):
+        rows = one.rows(cohort) if isinstance(one, Split) else one
+        check_split(cohort, *rows)
+        own = one.short if isinstance(one, Split) else f"split{k}"
+        found.append(Split.of(cohort, rows, own if names is None else str(names[k]) if k < len(names) else ""))
+    if not found:
+        raise BadInput(f"There is no split to write to {path}.")
+    if names is not None and len(names) != len(found):
+        raise BadInput(f"{len(found)} splits need as many names, not {len(names)}.")
+    try:
+        write_atomic(path, splits_text(found, cohort.ids.tolist(), "\t" if path.suffix == ".tsv" else ","))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}.") from error
+
+
 @dataclass(frozen=True)
 class Absent:
     """A class that a part of a split has no subject of.
 
     Parameters
     ----------
-    split, part : str
-    label : str
     value : Any
         The class.
     n, total : int
@@ -249,10 +306,8 @@ def check_classes(cohort: Cohort, label: str, splits: Sequence[Split], selecting
 
     Parameters
     ----------
-    cohort : Cohort
     label : str
         A column of classes.
-    splits : sequence of Split
     selecting : sequence of str
         Models that select their epoch on the validation part.
 

@@ -55,7 +55,6 @@ def classes_of(cohort: Cohort, label: str | np.ndarray | None) -> np.ndarray:
 
     Parameters
     ----------
-    cohort : Cohort
     label : str, array or None
         A column of the participants table, one value a subject, or None for no label.
 
@@ -112,7 +111,6 @@ def allocate(
         Every stratum lies in one class.
     sizes : array of int, (parts,)
         Their sum is n. Kept exactly whenever the units allow it.
-    rng : numpy Generator
 
     Returns
     -------
@@ -272,12 +270,7 @@ def check_fraction(train_fraction: float) -> None:
 
 
 def thinned(
-    train: np.ndarray,
-    n_keep: int,
-    units: np.ndarray,
-    strata: np.ndarray,
-    classes: np.ndarray,
-    rng: np.random.Generator,
+    train: np.ndarray, n_keep: int, units: np.ndarray, strata: np.ndarray, classes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return ``n_keep`` of the training subjects, strata in proportion, for learning curves."""
     if n_keep < 1:
