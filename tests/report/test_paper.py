@@ -17,9 +17,8 @@ from bnt.errors import BadInput
 from bnt.models._catalog import CATALOG
 from bnt.report import _render
 from bnt.report._evidence import CohortFacts
-from bnt.report._methods import adjusted, as_latex, latex
+from bnt.report._methods import adjusted, as_latex, bibtex, key, latex, references
 from bnt.report._paper import demographics, without_advice, write_paper
-from bnt.report._references import REFERENCES, bibtex
 
 FIGURES = {"paired", "forest", "roc", "calibration", "decision", "sites", "cost", "validation"}
 
@@ -110,8 +109,8 @@ def test_what_is_unfinished_or_not_a_study_or_there_already_is_refused(study: Pa
 
 
 def test_every_model_of_the_catalogue_has_its_reference():
-    assert {entry.paper for entry in CATALOG if entry.paper} <= set(REFERENCES)
-    text = bibtex(REFERENCES)
+    assert {key(entry.paper) for entry in CATALOG if entry.paper} <= set(references())
+    text = bibtex(references())
     assert text.count("{") == text.count("}")
 
 

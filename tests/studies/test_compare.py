@@ -16,7 +16,7 @@ from bnt.cli._study_commands import of_groups_that_fit
 from bnt.cohort import Cohort, load_cohort
 from bnt.errors import BadInput
 from bnt.models import expand_models
-from bnt.report._build import write_report
+from bnt.report._pages import write_report
 
 
 def test_a_model_with_options_keeps_the_name_as_given():

@@ -15,7 +15,7 @@ from bnt.cohort._findings import layout
 from bnt.cohort._inspect import inspect_cohort, people_of
 from bnt.errors import BadInput
 from bnt.predict import validate_run
-from bnt.report._build import write_report
+from bnt.report._pages import write_report
 from bnt.splits import Split, named_splits
 from bnt.studies._job import Variant
 from bnt.studies._results import comparison_table, pooled_predictions, run_table

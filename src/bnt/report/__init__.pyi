@@ -1,8 +1,4 @@
-__all__ = [
-    "watch_report",
-    "write_report",
-    "write_validation",
-]
+__all__ = ["watch_report", "write_report", "write_validation"]
 
-from ._build import watch_report, write_report
+from ._pages import watch_report, write_report
 from ._tested import write_validation

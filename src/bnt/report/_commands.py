@@ -12,8 +12,8 @@ import pandas as pd
 
 from bnt.models._registry import in_catalog
 from bnt.splits import Split, read_splits
-from bnt.splits._split import SplitName
-from bnt.splits._table import is_table, splits_text
+from bnt.splits._protocols import is_table
+from bnt.splits._split import SplitName, splits_text
 from bnt.training._config import RunConfig
 from bnt.training._recipe import RECIPES, find_recipe
 
@@ -60,7 +60,6 @@ def train_command(config: RunConfig, table: str = "splits.csv") -> str:
 
     Parameters
     ----------
-    config : RunConfig
     table : str
         The path of the table of splits, where the run's split came from one.
     """
@@ -129,7 +128,6 @@ def permutation_words(summary: pd.DataFrame, typed: list[str]) -> list[str]:
 
     Parameters
     ----------
-    summary : DataFrame
     typed : list of str
         The study's commands, in which tables of bnt 0.3 have their draws.
     """

@@ -1,4 +1,4 @@
-"""Text for a paper about a study: the methods paragraph and the TRIPOD+AI checklist.
+"""Text for a paper about a study: the methods paragraph, its bibliography and the TRIPOD+AI checklist.
 
 In the neutral text `` `name` `` is code and ``{{Kan 2022; Holm 1979}}`` cites entries of the bibliography.
 """
@@ -6,7 +6,10 @@ In the neutral text `` `name` `` is code and ``{{Kan 2022; Holm 1979}}`` cites e
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,7 @@ from bnt.cohort._files import without_folders
 from bnt.cohort._inspect import people_of
 from bnt.models._catalog import CATALOG, Entry
 from bnt.report._evidence import CohortFacts
-from bnt.report._references import key
-from bnt.splits._table import is_table
+from bnt.splits._protocols import is_table
 from bnt.studies._chance import chance_words
 from bnt.studies._results import score_name
 from bnt.training._recipe import Adjustments, Recipe, names_of
@@ -106,10 +108,8 @@ def methods(
         The study's.
     study : dict
         Its ``study.json``.
-    cohort : CohortFacts
     people : DataFrame, optional
         Scans that the splits have; None where the cohort cannot be opened.
-    runs, summary, comparisons : DataFrame
     primary : str
         The primary p-value in words; empty where there is none.
     """
@@ -303,81 +303,40 @@ def software(study: dict[str, Any], runs: pd.DataFrame) -> str:
     )
 
 
-AUTHORS = ""  # no file of ours answers it
-# Item, what it asks for in short, the files that answer it at least in part, what is left to do.
-ITEMS: tuple[tuple[str, str, str, str], ...] = (
-    ("1", "Title: model development or evaluation, population, outcome", AUTHORS, ""),
-    ("2", "Abstract (TRIPOD+AI for abstracts)", AUTHORS, "numbers are in results.md"),
-    ("3a", "Health context, rationale, existing models", AUTHORS, ""),
-    ("3b", "Target population, purpose and users", AUTHORS, ""),
-    ("3c", "Known health inequalities", AUTHORS, ""),
-    ("4", "Objectives", AUTHORS, ""),
-    ("5a", "Sources of the data", "methods.md", "say why they represent the target population"),
-    ("5b", "Dates of data collection", AUTHORS, ""),
-    ("6a", "Setting, number and place of centres", "methods.md", "describe the centres"),
-    ("6b", "Eligibility of participants", AUTHORS, ""),
-    ("6c", "Treatments received", AUTHORS, ""),
-    ("7", "Data preparation and quality checks", AUTHORS, "preprocessing of the scans came before bnt"),
-    ("8a", "Outcome: definition, time and method of assessment", AUTHORS, "methods.md names the column"),
-    ("8b", "Qualification of the assessors of the outcome", AUTHORS, ""),
-    ("8c", "Blinding of the assessment of the outcome", AUTHORS, ""),
-    ("9a", "Choice of the initial predictors", "methods.md", "say why this atlas and connectivity"),
-    ("9b", "Definition of the predictors", "methods.md", "describe scanner and preprocessing"),
-    ("9c", "Qualification of the assessors of the predictors", AUTHORS, "usually not applicable to connectomes"),
-    ("10", "Sample size and its justification", AUTHORS, "bnt learning-curve estimates what a score needs"),
-    ("11", "Missing data", "demographics.md", "say how excluded scans were chosen"),
-    ("12a", "Use of the data, parts for training and evaluation", "methods.md", ""),
-    ("12b", "Handling of the predictors in the analysis", "methods.md", ""),
-    (
-        "12c",
-        "Type of model, building, tuning, internal validation",
-        "methods.md references.bib",
-        "say why these models",
-    ),
-    ("12d", "Differences between clusters such as sites", "figures/sites.pdf", ""),
-    ("12e", "Measures and plots of performance, comparison of models", "methods.md results.md", ""),
-    ("12f", "Updating of the model after evaluation", AUTHORS, "bnt compare updates no model"),
-    ("12g", "How predictions were calculated in the evaluation", "methods.md model_card.md", ""),
-    ("13", "Class imbalance", AUTHORS, "numbers per class are in demographics.md where it was written"),
-    ("14", "Fairness", AUTHORS, ""),
-    ("15", "Output of the model and thresholds", "model_card.md", "name the threshold you use"),
-    ("16", "Differences between development and evaluation data", "methods.md", ""),
-    ("17", "Ethical approval and consent", AUTHORS, ""),
-    ("18a", "Funding", AUTHORS, ""),
-    ("18b", "Conflicts of interest", AUTHORS, ""),
-    ("18c", "Study protocol", AUTHORS, ""),
-    ("18d", "Registration", AUTHORS, ""),
-    ("18e", "Availability of the data", AUTHORS, "methods.md has their digest"),
-    ("18f", "Availability of the code", "methods.md", "give the address of your own code"),
-    ("19", "Involvement of patients and the public", AUTHORS, ""),
-    ("20a", "Flow of participants", AUTHORS, "methods.md has the sizes of the parts"),
-    ("20b", "Characteristics of the participants", "demographics.md", ""),
-    ("20c", "Predictors in development and evaluation data", AUTHORS, ""),
-    ("21", "Participants and outcomes in each analysis", "methods.md", ""),
-    ("22", "The full model, so that others can predict", "model_card.md", "share the runs (bnt export)"),
-    ("23a", "Performance with intervals, also of key subgroups", "results.md figures/roc.pdf", "add subgroups"),
-    ("23b", "Differences in performance between clusters", "figures/sites.pdf", ""),
-    ("24", "Results of updating", AUTHORS, ""),
-    ("25", "Interpretation, fairness included", AUTHORS, ""),
-    ("26", "Limitations", AUTHORS, "the caveats of report.html are a start"),
-    ("27a", "Poor or missing input in use", AUTHORS, "bnt predict says which scans are unlike the training data"),
-    ("27b", "Users' part and expertise", AUTHORS, ""),
-    ("27c", "Next steps and generalisability", AUTHORS, ""),
-)
+def key(name: str) -> str:
+    """Return the BibTeX key of a reference: ``Kan2022b`` of ``Kan 2022b``."""
+    return name.replace(" ", "")
+
+
+@cache
+def references() -> dict[str, str]:
+    """Return the entries of ``references.bib`` by their keys."""
+    text = files("bnt.report").joinpath("references.bib").read_text(encoding="utf-8")
+    return {entry.partition("{")[2].partition(",")[0]: entry for entry in text.strip().split("\n\n")}
+
+
+def bibtex(names: Iterable[str]) -> str:
+    """Return the entries of these references, each once, in the order of their names."""
+    return "\n\n".join(references()[key(name)] for name in sorted(set(names))) + "\n"
 
 
 def checklist(folder: Path) -> str:
-    """Return the checklist as Markdown; only files that are in ``folder`` count as an answer."""
+    """Return the checklist as Markdown; only files that are in ``folder`` count as an answer.
+
+    ``tripod.tsv`` has its items: what each asks for in short, the files that answer it at least in part, what is left.
+    """
+    with files("bnt.report").joinpath("tripod.tsv").open(encoding="utf-8") as table:
+        items = pd.read_csv(table, sep="\t", dtype=str, keep_default_na=False)
     lines, answered = [], 0
-    for item, asked, files, todo in ITEMS:
-        found = [name for name in files.split() if (folder / name).is_file()]
+    for item, asked, answers, todo in items.itertuples(index=False):
+        found = [name for name in answers.split() if (folder / name).is_file()]
         answered += bool(found)
         lines.append(f"| {item} | {asked} | {', '.join(found) or '**authors**'} | {todo} |")
     return "\n".join(
         [
             "# TRIPOD+AI checklist",
             "",
-            f"Files here answer {answered} of {len(ITEMS)} items, at least in part; the authors must answer the "
+            f"Files here answer {answered} of {len(items)} items, at least in part; the authors must answer the "
             "others, and check all. Items are shortened; their full text is in the statement (Collins 2024, BMJ 385, "
             "e078378).",
             "",

@@ -15,8 +15,7 @@ from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.plotting._style import save_figure
 from bnt.report import _evidence as evidence
-from bnt.report._methods import CITED, as_latex, as_markdown, checklist, cited, latex, methods
-from bnt.report._references import bibtex
+from bnt.report._methods import CITED, as_latex, as_markdown, bibtex, checklist, cited, latex, methods
 from bnt.report._render import Chart, shareable
 from bnt.report._study_page import mean_sd, planned_runs, stored_tables, study_leak, study_page
 from bnt.splits import read_splits

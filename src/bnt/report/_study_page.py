@@ -62,7 +62,6 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
 
     Parameters
     ----------
-    folder : path
     refresh : int
         Seconds after which a browser reads the page of an unfinished study again; 0 is never.
     with_ids : bool

@@ -72,7 +72,6 @@ def of_subjects(
         Models that are drawn where there is room for a few only.
     order : sequence of str
         All models of the study, so that each has one colour.
-    label : str
     class_name : callable
         Gives a class its name.
     """
