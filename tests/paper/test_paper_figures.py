@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from bnt.errors import BadInput
-from bnt.paper import _ablations as table2
+from bnt.paper import _tables as table2
 from bnt.paper._figures import draw_figure3a
 from bnt.paper._grid import GridResult
 from bnt.paper._plan import Plan
@@ -35,7 +35,7 @@ def shown(axes, side=0):
 
 def test_table2_shows_every_printed_value_and_ours_on_one_scale(plan):
     names = [v.name for v in table2.variants(plan)]
-    figure = table2.draw(plan, result_of({name: 95.0 if name == "graphormer-sum" else 60.0 for name in names}))
+    figure = table2.draw_readouts(plan, result_of({name: 95.0 if name == "graphormer-sum" else 60.0 for name in names}))
     assert [axes.get_title() for axes in figure.axes] == list(table2.BACKBONES)
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     low, high = figure.axes[0].get_xlim()
@@ -47,7 +47,7 @@ def test_table2_shows_every_printed_value_and_ours_on_one_scale(plan):
 
 def test_table2_draws_the_backbones_that_were_run(plan):
     names = [v.name for v in table2.variants(plan) if v.model == "vanilla"]
-    figure = table2.draw(plan, result_of(dict.fromkeys(names, 70.0)))
+    figure = table2.draw_readouts(plan, result_of(dict.fromkeys(names, 70.0)))
     (axes,) = figure.axes
     assert axes.get_title() == "VanillaTF"
     assert [t.get_text() for t in axes.get_yticklabels()] == list(table2.READOUTS)

@@ -15,7 +15,7 @@ from bnt.paper import _cost as cost
 from bnt.paper import _figures as attention_figure
 from bnt.paper import _figures as cluster_figures
 from bnt.paper import _grid as grid
-from bnt.paper import _table1 as table1
+from bnt.paper import _tables as table1
 from bnt.paper._grid import circumstances, skipped, training
 from bnt.paper._plan import Plan
 from bnt.studies import _job as step_time

@@ -16,8 +16,7 @@ from bnt.errors import BadInput
 from bnt.paper import _cost, _grid
 from bnt.paper._cost import exponent
 from bnt.paper._grid import open_output
-from bnt.paper._plan import PRESETS, Plan
-from bnt.paper._reproduce import PARTS, reproduce
+from bnt.paper._plan import PARTS, PRESETS, Plan, reproduce
 from bnt.plotting import save_figure
 from bnt.splits import read_splits
 from bnt.training._recipe import find_recipe

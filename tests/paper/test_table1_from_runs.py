@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 
 from bnt.errors import BadInput
-from bnt.paper._table1 import from_runs, order, read_runs
+from bnt.paper._tables import order
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "benchmarks" / "table1.py"
+from_runs, read_runs = (runpy.run_path(str(SCRIPT))[name] for name in ("from_runs", "read_runs"))
 RESULTS = ROOT / "results" / "abide"
 
 
@@ -27,10 +29,9 @@ def test_every_method_of_the_paper_and_both_variants_have_a_row():
 def test_the_committed_table_and_the_page_are_made_by_the_command(name, tmp_path, monkeypatch):
     page = tmp_path / "results.md"
     page.write_text((ROOT / "docs" / "results.md").read_text())
-    script = ROOT / "benchmarks" / "table1.py"
-    words = [script, RESULTS / f"{name}_runs.csv", "--name", name, "--out", tmp_path, "--page", page]
+    words = [SCRIPT, RESULTS / f"{name}_runs.csv", "--name", name, "--out", tmp_path, "--page", page]
     monkeypatch.setattr(sys, "argv", list(map(str, words)))
-    runpy.run_path(str(script), run_name="__main__")
+    runpy.run_path(str(SCRIPT), run_name="__main__")
     assert (tmp_path / f"{name}.md").read_text() == (RESULTS / f"{name}.md").read_text()
     for file in (f"{name}.csv", f"{name}_comparisons.csv"):  # their last digits are the machine's
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / file), pd.read_csv(RESULTS / file))

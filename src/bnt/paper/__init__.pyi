@@ -1,8 +1,3 @@
-__all__ = [
-    "Plan",
-    "PARTS",
-    "reproduce",
-]
+__all__ = ["Plan", "PARTS", "reproduce"]
 
-from ._plan import Plan
-from ._reproduce import PARTS, reproduce
+from ._plan import PARTS, Plan, reproduce

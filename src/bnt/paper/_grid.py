@@ -14,7 +14,7 @@ import pandas as pd
 
 from bnt._words import duration
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, write_atomic
+from bnt.cohort._files import held, writable, write_atomic
 from bnt.connectivity import KINDS
 from bnt.errors import BadInput
 from bnt.models import find_entry
@@ -130,7 +130,6 @@ def run_grid(
 
     Parameters
     ----------
-    plan : Plan
     variants : sequence of Variant
         Those that ``plan.only`` asks for are run.
     splits : list of Split, optional
@@ -231,14 +230,12 @@ def open_output(folder: str | Path, what: str) -> Path:
     """Make the folder of one table or figure and mark it as such, or refuse one that holds another."""
     folder = Path(folder)
     check_output(folder, what)
-    try:
+    with writable(folder, "out"):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / MARKER).is_file():
             with held(folder / ".lock"):
                 if not (folder / MARKER).is_file():  # another command may have made it since
                     write_facts(folder, {"what": what})
-    except OSError as error:
-        raise BadInput(f"{folder} cannot be written: {error.strerror}.", parameter="out") from error
     return folder
 
 
@@ -337,8 +334,6 @@ def circumstances(plan: Plan, result: GridResult, *, printed: bool = True) -> st
 
     Parameters
     ----------
-    plan : Plan
-    result : GridResult
     printed : bool
         Whether numbers of the paper stand beside ours.
     """

@@ -1,23 +1,29 @@
-"""The plan of a reproduction: cohort, splits, budget and variants; and the numbers that the paper prints.
+"""Reproductions by name, their plan (cohort, splits, budget and variants), and the numbers that the paper prints.
 
 They are kept as printed, misprints included; what is known to be wrong with them is said where they are shown.
 """
 
 from __future__ import annotations
 
+import csv
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from bnt.cohort import Cohort
+from bnt.cohort._files import held
 from bnt.errors import BadInput
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
 from bnt.studies._job import Variant, fit_variants, say_fitted
 from bnt.studies._slurm import Slurm
-from bnt.training._config import check_device
+from bnt.training._config import check_device, data_digest
 from bnt.training._recipe import Recipe, find_recipe
+from bnt.training._run import versions
 from bnt.training._task import task_for
 
 Value = tuple[float, float]  # mean, SD
@@ -27,78 +33,27 @@ DATASETS = ("ABIDE", "ABCD")
 METRICS = ("auroc", "accuracy", "sensitivity", "specificity")
 N_RUNS = 5
 
-# Table 1: method -> AUROC, accuracy, sensitivity, specificity.
-TABLE1: dict[str, dict[str, tuple[Value, Value, Value, Value]]] = {
-    "ABIDE": {
-        "SAN": ((71.3, 2.1), (65.3, 2.9), (55.4, 9.2), (68.3, 7.5)),
-        "Graphormer": ((63.5, 3.7), (60.8, 2.7), (78.7, 22.3), (36.7, 23.5)),
-        "VanillaTF": ((76.4, 1.2), (65.2, 1.2), (66.4, 11.4), (71.1, 12.0)),
-        "BrainGNN": ((62.4, 3.5), (59.4, 2.3), (36.7, 24.0), (70.7, 19.3)),
-        "BrainGB": ((69.7, 3.3), (63.6, 1.9), (63.7, 8.3), (60.4, 10.1)),
-        "BrainNetCNN": ((74.9, 2.4), (67.8, 2.7), (63.8, 9.7), (71.0, 10.2)),
-        "FBNETGNN": ((75.6, 1.2), (68.0, 1.4), (64.7, 8.7), (62.4, 9.2)),
-        "BrainNetGNN": ((55.3, 1.9), (51.2, 5.4), (67.7, 37.5), (33.9, 34.2)),
-        "DGM": ((52.7, 3.8), (60.7, 12.6), (53.8, 41.2), (51.1, 40.9)),
-        "BrainNetTF": ((80.2, 1.0), (71.0, 1.2), (72.5, 5.2), (69.3, 6.5)),
-    },
-    "ABCD": {
-        "SAN": ((90.1, 1.2), (81.0, 1.3), (84.9, 3.5), (77.5, 4.1)),
-        "Graphormer": ((89.0, 1.4), (80.2, 1.3), (81.8, 11.6), (82.4, 7.4)),
-        "VanillaTF": ((94.3, 0.7), (85.9, 1.4), (87.7, 2.4), (82.6, 3.9)),
-        "BrainGNN": (NOTHING, NOTHING, NOTHING, NOTHING),  # out of memory
-        "BrainGB": ((91.9, 0.3), (83.1, 0.5), (84.6, 4.3), (81.5, 3.9)),
-        "BrainNetCNN": ((93.5, 0.3), (85.7, 0.8), (87.9, 3.4), (83.0, 4.4)),
-        "FBNETGNN": ((94.5, 0.7), (87.2, 1.2), (87.0, 2.5), (86.7, 2.8)),
-        "BrainNetGNN": ((75.3, 5.2), (67.5, 4.7), (67.7, 5.7), (68.0, 6.5)),
-        "DGM": ((76.8, 19.0), (68.6, 8.1), (40.5, 29.7), (95.6, 4.2)),
-        "BrainNetTF": ((96.2, 0.3), (88.4, 0.4), (89.4, 2.6), (88.4, 1.5)),
-    },
-}
 
-# Table 2: readout -> AUROC with SAN, Graphormer, VanillaTF.
+def _printed(table: str) -> dict[str, dict[str, tuple[Value, ...]]]:
+    """Return a table of ``printed.csv``: data set -> row -> mean and SD of each column."""
+    found: dict[str, dict[str, tuple[Value, ...]]] = {name: {} for name in DATASETS}
+    for one, dataset, row, *cells in csv.reader(files("bnt.paper").joinpath("printed.csv").read_text().splitlines()):
+        if one == table:
+            pairs = [cell.split() or (NAN, NAN) for cell in cells]
+            found[dataset][row] = tuple((float(mean), float(sd)) for mean, sd in pairs)
+    return found
+
+
+def _of_one_column(table: str) -> dict[str, dict[str, Value]]:
+    return {dataset: {row: value for row, (value,) in rows.items()} for dataset, rows in _printed(table).items()}
+
+
 BACKBONES = ("SAN", "Graphormer", "VanillaTF")
-TABLE2: dict[str, dict[str, tuple[Value, Value, Value]]] = {
-    "ABIDE": {
-        "MEAN": ((63.7, 2.4), (50.1, 1.1), (73.4, 1.4)),
-        "MAX": ((61.9, 2.5), (54.5, 3.6), (75.6, 1.4)),
-        "SUM": ((62.0, 2.3), (54.1, 1.3), (70.3, 1.6)),
-        "SortPooling": ((68.7, 2.3), (51.3, 2.2), (72.4, 1.3)),
-        "DiffPool": ((57.4, 5.2), (50.5, 4.7), (62.9, 7.3)),
-        "CONCAT": ((71.3, 2.1), (63.5, 3.7), (76.4, 1.2)),
-        "OCRead": ((70.6, 2.4), (64.9, 2.7), (80.2, 1.0)),
-    },
-    "ABCD": {
-        "MEAN": ((88.5, 0.9), (87.6, 1.3), (91.3, 0.7)),
-        "MAX": ((87.4, 1.1), (81.6, 0.8), (94.4, 0.6)),
-        "SUM": ((84.2, 0.8), (71.5, 0.9), (91.6, 0.6)),
-        "SortPooling": ((84.6, 1.1), (86.7, 1.0), (89.9, 0.6)),
-        "DiffPool": ((78.1, 1.5), (70.0, 1.9), (83.9, 1.3)),
-        "CONCAT": ((90.1, 1.2), (89.0, 1.4), (94.3, 0.7)),
-        "OCRead": ((91.2, 0.7), (90.2, 0.7), (96.2, 0.4)),
-    },
-}
-
-# Appendix B: AUROC of VanillaTF with different node features.
-FEATURES: dict[str, dict[str, Value]] = {
-    "ABIDE": {"profile": (76.4, 1.2), "identity": (75.4, 1.9), "eigen": (75.9, 2.1)},
-    "ABCD": {"profile": (94.3, 0.7), "identity": (94.5, 0.6), "eigen": (94.0, 0.8)},
-}
-
-# Appendix D: minutes of training on an NVIDIA Quadro RTX 8000.
-RUNTIME: dict[str, dict[str, Value]] = {
-    "ABIDE": {
-        "SAN": (93.01, 0.96),
-        "Graphormer": (133.52, 0.54),
-        "VanillaTF": (2.32, 0.10),
-        "BrainNetTF": (1.98, 0.04),
-    },
-    "ABCD": {
-        "SAN": (908.05, 3.6),
-        "Graphormer": (4089.86, 5.7),
-        "VanillaTF": (36.26, 2.12),
-        "BrainNetTF": (30.31, 1.16),
-    },
-}
+TABLE1 = _printed("table1")  # AUROC, accuracy, sensitivity, specificity; BrainGNN ran out of memory on ABCD
+TABLE2 = _printed("table2")  # AUROC of each readout with each of the backbones
+FEATURES = _of_one_column("features")  # appendix B: AUROC of VanillaTF with different node features
+RUNTIME = _of_one_column("runtime")  # appendix D: minutes of training on an NVIDIA Quadro RTX 8000
+DIFFERENCE = _of_one_column("difference")  # appendix H: difference score of the assignments
 
 # Appendix E: parameters, as printed ("57.7M6" included) on ABIDE (200 ROIs) and ABCD (360 ROIs).
 PARAMETERS: dict[str, tuple[str, str]] = {
@@ -109,12 +64,6 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "Graphormer": ("1.23M", "1.66M"),
     "VanillaTF": ("15.6M", "32.7M"),
     "BrainNetTF": ("4.0M", "11.2M"),
-}
-
-# Appendix H: difference score of the assignments.
-DIFFERENCE: dict[str, dict[str, Value]] = {
-    "ABIDE": {"random": (0.067, 0.016), "orthonormal": (0.085, 0.015)},
-    "ABCD": {"random": (0.125, 0.010), "orthonormal": (0.142, 0.014)},
 }
 
 # Section 4.3.2: numbers of clusters of Figure 3a; Figure 4 has K = 4. Its values are printed as a picture only.
@@ -321,3 +270,102 @@ def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dic
     if not kept:
         raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")
     return kept, missing, changed
+
+
+# Name -> the module with the function that makes its table, Markdown and figure, which has the same name; cheap ones
+# first, so that `all` shows something early.
+PARTS = {
+    "parameters": "_cost",
+    "theory": "_theory_report",
+    "runtime": "_cost",
+    "complexity": "_cost",
+    "table1": "_tables",
+    "figure4": "_figures",
+    "difference": "_figures",
+    "figure3b": "_figures",
+    "features": "_tables",
+    "curves": "_curves",
+    "table2": "_tables",
+    "figure3a": "_figures",
+    "learning-curve": "_curves",
+}
+WITHOUT_LABEL = ("parameters", "theory", "runtime", "complexity")  # nothing is predicted in them
+
+
+def reproduce(what: str, plan: Plan) -> list[Path]:
+    """Reproduce one table or figure of the paper, or all; return the files.
+
+    Parameters
+    ----------
+    what : str
+        A name of :data:`PARTS`, or ``all``: each part then has its own folder in ``plan.out``.
+    plan : Plan
+
+    Returns
+    -------
+    list of path
+        ``WHAT.csv``, ``WHAT.md``, ``WHAT.png`` and ``WHAT.pdf`` of each part.
+
+    Examples
+    --------
+    >>> import bnt
+    >>> cohort = bnt.load_cohort("cohort")
+    >>> from pathlib import Path
+    >>> from bnt.paper import Plan, reproduce
+    >>> plan = Plan(cohort, Path("parameters"), say=lambda line: None)
+    >>> sorted(file.name for file in reproduce("parameters", plan))
+    ['parameters.csv', 'parameters.md', 'parameters.pdf', 'parameters.png']
+    """
+    if what != "all":
+        return _one(what, plan)
+    if plan.only:
+        raise BadInput("only chooses rows of one table: name the table instead of all.", parameter="only")
+    files: list[Path] = []
+    refused: list[str] = []
+    for name in PARTS:
+        plan.say(f"{name}:")
+        try:
+            files += _one(name, replace(plan, out=plan.out / name, together=True))
+        except BadInput as error:  # the other parts can still be made
+            plan.say(str(error))
+            refused.append(f"{name} ({str(error).rstrip('.')})")
+    if refused:
+        raise BadInput(f"{len(refused)} of {len(PARTS)} parts could not be made: {'; '.join(refused)}.")
+    return files
+
+
+def _one(what: str, plan: Plan) -> list[Path]:
+    if what not in PARTS:
+        raise BadInput(f"Unknown part {what!r}: choose one of {', '.join(PARTS)} or all.", parameter="what")
+    from bnt.paper._grid import check_output, open_output, write_facts, write_outputs
+
+    plan = replace(plan, what=what)
+    if what not in WITHOUT_LABEL:
+        plan.check_binary()
+    check_output(plan.out, what)
+    started = time.monotonic()
+    table, text, figure = getattr(import_module(f"bnt.paper.{PARTS[what]}"), what.replace("-", "_"))(plan)
+    folder = open_output(plan.out, what)
+    with held(folder / ".lock"):
+        files = write_outputs(folder, what, table, text, figure)
+        write_facts(folder, facts(what, plan) | {"seconds": round(time.monotonic() - started, 1)})
+    return files
+
+
+def facts(what: str, plan: Plan) -> dict[str, Any]:
+    """Return what decides the numbers: command, cohort, protocol, recipe, seeds and versions."""
+    label = None if what in WITHOUT_LABEL else plan.label
+    return {
+        "what": what,
+        "command": plan.command,
+        "cohort": str(plan.cohort.path),
+        "data_sha256": data_digest(plan.cohort, *([label] if label else [])),
+        "label": label,
+        "protocol": plan.protocol,
+        "preset": plan.preset,
+        "n_splits": plan.n_splits,
+        "split_seed": plan.split_seed,
+        "seeds": list(plan.seeds),
+        "recipe": asdict(plan.recipe),
+        "versions": versions(),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ CURVE_ANGLES = 61
 ASCENTS = ((2, 2), (3, 3), (4, 4), (4, 8))
 TIMES_CONTEST = 270  # all of it, in contests of ten sets; measured on one core
 CONTESTS = ((3, 3, 1.0), (3, 3, 5.0), (3, 3, 20.0), (10, 20, 1.0), (10, 20, 20.0))
+PAGE = files("bnt.paper").joinpath("theory.md").read_text(encoding="utf-8")  # with names for its numbers
 
 
 @dataclass
@@ -236,113 +238,6 @@ def _contest_rows(found: Findings) -> str:
     ]
     wins = ("random sets", "better than orthonormal", "with mean cosine ≥ 0", "of these better")
     return rows(("score", "K", "V", "r", *wins), body)
-
-
-PAGE = """\
-# Check of the paper's theorems
-
-This page is made by `bnt theory`, which computes every number on it. Each number is also a row of `theory.csv`.
-
-**In short.** Theorem 3.1 is false as stated. For the paper's formula and unit centres, the regular simplex is better
-than orthonormal centres; for two centres, opposite centres are best. The theorem is true for the formula in the
-released code (proved for K = 2, checked numerically for more). As far as we can find, it is also true for the paper's
-formula among centres whose mean cosine is not negative. Theorem 3.2 is a heuristic: none of the five steps below holds
-as written.
-
-## Theorem 3.1
-
-Take node features z from a ball of radius r, assign each to K clusters by P = softmax(z·e₁, …, z·e_K), and average F =
-Σₖ (Pₖ − 1/K)² over the ball. The theorem says that F is largest when the centres e₁ … e_K are orthonormal.
-
-### The length of the centres
-
-The theorem needs an assumption about the length of the centres, because longer centres make every assignment harder
-(closer to 0 or 1). With K = V = 2 and r = 1, orthonormal centres give {scaled[0]:.3f}, and the same centres three times
-as long give {scaled[1]:.3f}. All results below are for centres of unit length.
-
-### Two centres: opposite is best
-
-F for two unit centres at an angle φ in the plane, by quadrature ({n_radial} Gauss-Legendre nodes in the radius,
-{n_angular} trapezoids in the angle):
-
-{angle_rows}
-
-F rises all the way to φ = π. Opposite centres beat orthogonal ones by
-{gains}.
-The reason is short: with two centres F is the mean of ½ tanh²(z·(e₁ − e₂)/2), which only depends on the distance
-|e₁ − e₂| = 2 sin(φ/2). The paper's proof shows the same: its derivative is not negative for every φ from 0 to π, but
-the proof stops at π/2. (The proof also has misprints, which do not change the order. The printed range is 0 to π/21, a
-second centre is printed as E₁, the factor ρ of polar coordinates is missing, and +1/2 should be −1/2.)
-
-![F by angle]({picture})
-
-### More centres: the simplex is best
-
-F of the regular simplex (all cosines −1/(K−1)) divided by F of orthonormal centres, by Monte-Carlo on {n_points:,}
-points:
-
-{ratio_rows}
-
-Gradient ascent over unit centres from a random start (r = 2) ends at the simplex for the paper's formula, and at
-orthonormal centres for the formula of the released code:
-
-{ascent_rows}
-
-### When orthonormal centres are best
-
-*Small balls.* For unit centres F = r² / ((V+2) K²) · (K − 1 − (2/K) Σ cos) + smaller terms, where the sum is over
-pairs. So only the sum of the cosines matters: orthonormal centres are better than exactly those centres whose mean
-cosine is positive. (For a simplex with K = 4, V = 6, r = 0.05 the formula gives {expansion[0]:.4e}, Monte-Carlo
-{expansion[1]:.4e}.)
-
-*Centres with a mean cosine of zero or more.* Among random unit centres of this kind, none was better than orthonormal
-centres. Without this restriction, about half are better at a small radius:
-
-{contest_rows}
-
-For K = 2 this follows from the formula for two centres above. For more centres it is a conjecture that these numbers
-support.
-
-*The released code.* It takes the softmax of (z·e)²/|e|. A centre and its opposite are then equivalent, F is symmetric
-about π/2, and the maximum is at π/2. At r = 1 the row of the table of angles becomes
-{squared}.
-For K = 2 the difference of the two squares has eigenvalues ± sin φ, which proves it for every V. So the theorem holds
-for the released code, but not for the printed formula.
-
-**A corrected statement.** Among unit centres, the average variance of the linear softmax is largest for the regular
-simplex. Among unit centres whose mean cosine is not negative, it is largest for orthonormal centres. For the squared
-projection and K ≤ V, it is largest for orthonormal centres. All three are proved for K = 2 and supported numerically
-for more centres.
-
-**What it means in practice.** Random unit vectors in 200 dimensions have cosines of about 0.07, so they are nearly
-orthonormal already. The centres are fixed and the layers before them are trained, so a network can rotate and scale its
-features to suit any centres. `bnt reproduce figure3a` compares all four kinds, the simplex among them.
-
-## Theorem 3.2
-
-The theorem regresses assignments on the centres. It argues that orthonormal centres give the smallest variance
-inflation factors (VIF), therefore the best fit, and therefore the smallest chance of rejecting a good readout.
-
-1. **The average VIF is never 1.** It is printed as a sum over r variables divided by r − 1. For uncorrelated variables
-   that is r/(r−1):
-   {vif}.
-   With division by r, the claim (at least 1, and equal to 1 only for uncorrelated variables) is the textbook result.
-2. **Orthonormal centres are not uncorrelated variables.** The centres are rows; the variables are columns. With K = 10
-   orthonormal centres in 200 dimensions the rows are orthonormal to {row_product:.0e}, yet two columns correlate at
-   {column:.2f}, and the centred design has rank {rank} for 200 variables: no VIF exists. Taking as many centres as
-   dimensions does not help (K = V = 8: rank {square_rank}): centring reduces the rank of any K samples by one.
-3. **A large VIF does not make a worse fit.** We regressed the same outcome on five uncorrelated variables and on five
-   strongly correlated variables that span the same space: mean VIF {vif_a:.2f} and {vif_b:.2f}; R² {r2_a:.6f} and
-   {r2_b:.6f}; mean squared error {mse_a:.6f} and {mse_b:.6f}. A VIF inflates the variance of a coefficient: observed
-   {wider:.2f} times, expected {factor:.2f} times. So a small error does not follow from a small VIF.
-4. **The test always rejects.** Its rejection region is "the estimate differs from the truth". Of 10,000 unbiased
-   estimates {hits} were exactly equal to the truth.
-5. **The tail bound needs a unimodal distribution.** The Vysochanskij-Petunin bound at two standard deviations is
-   {bound:.3f}; a variable with three values reaches {reached:.3f}. The proof does not show that its statistic is
-   unimodal, and a significance level is chosen, not derived.
-
-Theorem 3.2 is best read as an intuition.
-"""
 
 
 def page(found: Findings, picture: str = "theory.png") -> str:

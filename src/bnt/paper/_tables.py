@@ -1,4 +1,7 @@
-"""Ablations of the transformer: the readouts of Table 2, and the node features of appendix B.
+"""The tables of the paper: Table 1, the readouts of Table 2, and the node features of appendix B.
+
+Table 1: the ten methods with four metrics, and linear models. A method whose published code departs from its
+publication has two rows: as published, where the printed number belongs, and as we corrected it.
 
 Table 2: seven readouts on three backbones, and the two controls that the paper lacks.
 The released OCRead holds a hidden MLP over the whole flattened graph, so OCRead against CONCAT also compares millions
@@ -11,18 +14,151 @@ which cannot tell ROIs apart by their place), and attention that uses edge weigh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from bnt._words import p_words
+from bnt.models import list_models
 from bnt.paper._grid import GridResult, circumstances, rows, run_grid, skipped
-from bnt.paper._plan import BACKBONES, FEATURES, NOTHING, TABLE2, Plan, Value, show
+from bnt.paper._plan import BACKBONES, FEATURES, METRICS, NOTHING, TABLE1, TABLE2, Plan, Value, show
 from bnt.plotting._style import beside, beside_figure, canvas, same_limits, styled
 from bnt.studies._job import Variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Our model -> the method whose printed numbers stand beside it.
+METHODS = {
+    "san": "SAN",
+    "graphormer": "Graphormer",
+    "vanilla": "VanillaTF",
+    "braingnn-released": "BrainGNN",
+    "braingb": "BrainGB",
+    "brainnetcnn-released": "BrainNetCNN",
+    "fbnetgen-released": "FBNETGNN",
+    "brainnetgnn-released": "BrainNetGNN",
+    "dgm-released": "DGM",
+    "bnt-released": "BrainNetTF",
+}
+# Model -> the published one that it stands beside, and in which words. The paper prints no number for them.
+OURS = {
+    "braingnn": ("braingnn-released", "our correction"),
+    "brainnetcnn": ("brainnetcnn-released", "our correction"),
+    "fbnetgen": ("fbnetgen-released", "our correction"),
+    "brainnetgnn": ("brainnetgnn-released", "our correction"),
+    "dgm": ("dgm-released", "our correction"),
+    "bnt": ("bnt-released", "as the equations read"),
+}
+REFERENCE = "bnt-released"
+PAIRED = """
+- A printed number stands beside the model as its authors' code behaves (`-released` where we also have another); the
+  row below it is our correction, or `bnt`, the paper's model as its equations read, and has no printed number.
+"""
+INVERTED = """- The paper's labels of ABIDE are inverted (its "516 ASD" are the controls), so its sensitivity is the
+  recall of controls: its sensitivity and specificity are shown swapped. Our sensitivity is the recall of {positive}.
+"""
+TRIPLES = """- Accuracy is the class-share-weighted mean of sensitivity and specificity in every run of ours; the
+  printed triples of SAN, VanillaTF, BrainGNN, FBNETGNN and DGM (ABIDE) and Graphormer (ABCD) do not fit together.
+"""
+
+
+def order() -> list[str]:
+    """Return every model of the table, our correction below the published one."""
+    pairs = [[model, *(ours for ours, (beside, _) in OURS.items() if beside == model)] for model in METHODS]
+    return [model for pair in pairs for model in pair] + list_models(family="classical") + list_models(family="hybrid")
+
+
+def method(model: str) -> str:
+    """Return the paper's name of a model, with what we did to it."""
+    if model in OURS:
+        beside, words = OURS[model]
+        return f"{METHODS[beside]}, {words}"
+    return METHODS.get(model, "(not in the paper)")
+
+
+def printed(dataset: str, model: str) -> tuple[Value, ...]:
+    """Return the paper's four metrics of a model; sensitivity and specificity of ABIDE of the right class."""
+    auroc, accuracy, first, second = TABLE1[dataset].get(METHODS.get(model, ""), (NOTHING,) * 4)
+    return (auroc, accuracy, second, first) if dataset == "ABIDE" else (auroc, accuracy, first, second)
+
+
+def table1(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
+    """Run every method and return table, Markdown and figure."""
+    models = order()
+    result = run_grid(plan, [plan.variant(m, m) for m in models], reference=REFERENCE)
+    asked = [m for m in models if not plan.only or m in plan.only]
+    positive = plan.class_name(max(np.unique(plan.cohort.labels(plan.label)).tolist()))
+    text = markdown(plan.dataset, result, asked, circumstances(plan, result), positive)
+    return collect(plan.dataset, result, asked), text, draw(plan.dataset, result, asked)
+
+
+def collect(dataset: str, result: GridResult, models: Sequence[str]) -> pd.DataFrame:
+    """Return one row per model: ours and printed, mean and SD, of each metric."""
+    found = []
+    for model in models:
+        row: dict[str, object] = {"model": model, "method": method(model)}
+        for metric, theirs in zip(METRICS, printed(dataset, model)):
+            mean, sd = result.value(model, metric)
+            row |= {metric: mean, f"{metric}_sd": sd, f"printed_{metric}": theirs[0], f"printed_{metric}_sd": theirs[1]}
+        found.append(row | {"n_splits": result.n_splits(model), "missing": result.missing.get(model, "")})
+    return pd.DataFrame(found)
+
+
+def markdown(dataset: str, result: GridResult, models: Sequence[str], where: str, positive: str) -> str:
+    """Return the table, the paper's value beside ours in every cell.
+
+    Parameters
+    ----------
+    dataset : str
+        Whose printed numbers.
+    where : str
+        Which data, splits and recipe the numbers are from.
+    positive : str
+        The class whose recall is our sensitivity.
+    """
+    compared = {str(one["variant"]): one for one in result.comparisons.to_dict("records")}
+    reference = str(result.comparisons["reference"].iloc[0]) if len(result.comparisons) else ""
+    lines = []
+    for model in models:
+        cells = [f"`{model}`", method(model)]
+        for metric, theirs in zip(METRICS, printed(dataset, model)):
+            cells += [show(theirs), show(result.value(model, metric))]
+        p = "reference" if model == reference else ""
+        if model in compared and np.isfinite(compared[model]["difference"]):
+            one = compared[model]
+            p = f"{100 * one['difference']:+.1f}"
+            holm = one["p_corrected_holm"]
+            p += f" ({p_words(holm)})" if np.isfinite(holm) else ""
+        lines.append([*cells, str(result.n_splits(model) or "–"), p])
+    header = (
+        ["model", "method"]
+        + [f"{words} {who}" for words in ("AUROC", *METRICS[1:]) for who in ("paper", "ours")]
+        + ["splits", "AUROC difference"]
+    )
+    against = f" to `{reference}`" if reference else ""
+    return (
+        "# Table 1: ten methods, and linear models\n\n"
+        + rows(header, lines)
+        + where
+        + f"The difference{against} is ours, paired over the splits that both have, with the Nadeau-Bengio correction; "
+        + "p after Holm's correction.\n"
+        + PAIRED
+        + (INVERTED.format(positive=positive) if dataset == "ABIDE" else "")
+        + TRIPLES
+        + skipped(result)
+    )
+
+
+def draw(dataset: str, result: GridResult, models: Sequence[str]) -> Figure:
+    """Draw our AUROC over the paper's, one line per model that has either."""
+    shown = [m for m in models if m not in result.missing or m in METHODS]
+    ours = np.array([result.value(m) for m in shown])
+    theirs = np.array([printed(dataset, m)[0] for m in shown])
+    return beside_figure(shown, ours, theirs, "test AUROC (%), mean and SD over splits")
+
 
 MODELS = dict(zip(BACKBONES, ("san", "graphormer", "vanilla")))
 N_CLUSTERS = 10  # the paper does not say; 100, the released value, is more than SAN's width of 48 allows
@@ -39,7 +175,7 @@ READOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     "CONCAT + hidden MLP": ("concat", {"hidden_mlp": True}),
     "OCRead - hidden MLP": ("ocread", _RELEASED),
 }
-NOTES = f"""
+READOUT_NOTES = f"""
 OCRead is the released one with K = {N_CLUSTERS}: squared projection and a hidden MLP (V·D - 32 - 32 - V·D) before
 clustering. The last two rows are controls of ours: if CONCAT with the MLP does as well as OCRead, and OCRead without
 it does not, the gain is the MLP's.
@@ -69,14 +205,14 @@ def variants(plan: Plan) -> list[Variant]:
 def table2(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run all readouts and return table, Markdown and figure."""
     result = run_grid(plan, variants(plan), reference="vanilla-concat")
-    return collect(plan, result), markdown(plan, result), draw(plan, result)
+    return collect_readouts(plan, result), markdown_readouts(plan, result), draw_readouts(plan, result)
 
 
 def _printed(plan: Plan, row: str) -> tuple[Value, ...]:
     return TABLE2[plan.dataset].get(row, (NOTHING,) * 3)
 
 
-def collect(plan: Plan, result: GridResult) -> pd.DataFrame:
+def collect_readouts(plan: Plan, result: GridResult) -> pd.DataFrame:
     """Return one row per readout and backbone."""
     found = []
     for row in READOUTS:
@@ -105,7 +241,7 @@ def _size(result: GridResult, variant: str) -> float:
     return float(found.iloc[0]) if len(found) else float("nan")
 
 
-def markdown(plan: Plan, result: GridResult) -> str:
+def markdown_readouts(plan: Plan, result: GridResult) -> str:
     """Return the table, the paper's AUROC beside ours."""
     lines = []
     for row in READOUTS:
@@ -118,13 +254,13 @@ def markdown(plan: Plan, result: GridResult) -> str:
         "# Table 2: readouts, AUROC (%)\n\n"
         + rows(header, lines)
         + circumstances(plan, result)
-        + NOTES
+        + READOUT_NOTES
         + skipped(result)
     )
 
 
 @styled
-def draw(plan: Plan, result: GridResult) -> Figure:
+def draw_readouts(plan: Plan, result: GridResult) -> Figure:
     """Draw one panel per backbone that was run, all on the same scale."""
     scores = {b: np.array([result.value(name_of(b, row)) for row in READOUTS]) for b in BACKBONES}
     shown = [b for b in BACKBONES if np.isfinite(scores[b]).any()] or list(BACKBONES)
@@ -149,10 +285,7 @@ NODE_FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "eigen": ("profile + eigenvectors", {"node_features": "eigen"}),
     "no-diagonal": ("profile without its diagonal", {"node_features": "no-diagonal"}),
     "profile-mean": ("connection profile, MEAN", {"readout": "mean"}),
-    "no-diagonal-mean": (
-        "profile without its diagonal, MEAN",
-        {"node_features": "no-diagonal", "readout": "mean"},
-    ),
+    "no-diagonal-mean": ("profile without its diagonal, MEAN", {"node_features": "no-diagonal", "readout": "mean"}),
     "edge-bias": ("edge weights added to attention scores", {"edge_weights": "bias"}),
     "edge-factor": ("edge weights multiplied with attention", {"edge_weights": "factor"}),
 }
