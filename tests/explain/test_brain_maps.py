@@ -12,8 +12,8 @@ import bnt
 from bnt.cli._main import main
 from bnt.cohort import square
 from bnt.errors import BadInput
-from bnt.explain._maps import atlas_of, roi_values, write_brain_maps
-from bnt.sources._atlas import find_atlas
+from bnt.explain._writing import roi_values, write_brain_maps
+from bnt.sources._atlas import atlas_of, find_atlas
 from bnt.sources._readers import read_cifti
 from fmriprep_files import write_atlas, write_dlabel, write_maps
 

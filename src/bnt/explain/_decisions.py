@@ -199,12 +199,6 @@ class EdgeColumns:
     """The features that a linear model reads, one per edge, a few subjects at a time: no (n, E) array is ever made.
 
     Fisher z of the edges where the model reads several views.
-
-    Parameters
-    ----------
-    model : a fitted classical model
-    cohort : Cohort
-    rows : array of int
     """
 
     def __init__(self, model: Any, cohort: Cohort, rows: np.ndarray) -> None:

@@ -231,8 +231,6 @@ def resampled_maps(
 
     Parameters
     ----------
-    config : RunConfig
-    cohort : Cohort
     train, val, rows : array of int
         Training subjects, validation subjects, and those whose predictions are explained.
     n : int
@@ -245,7 +243,6 @@ def resampled_maps(
     share : float
         Of the training subjects in each refit. Parts overlap, which makes true maps look more stable than those
         of new cohorts would be.
-    seed : int
     """
     y = cohort.labels(config.label)
     maps = []

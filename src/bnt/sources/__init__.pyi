@@ -1,10 +1,4 @@
-__all__ = [
-    "Denoising",
-    "fetch_abide",
-    "import_cohort",
-    "read_cohort",
-    "simulate_cohort",
-]
+__all__ = ["Denoising", "fetch_abide", "import_cohort", "read_cohort", "simulate_cohort"]
 
 from ._abide import fetch_abide
 from ._ingest import import_cohort, read_cohort

@@ -56,10 +56,7 @@ _NUMBERS = {
     "ADOS_TOTAL": "ados_total",
     "BMI": "bmi",
 }
-_CODES = {
-    "SEX": ("sex", {1: "M", 2: "F"}),
-    "EYE_STATUS_AT_SCAN": ("eye_status", {1: "open", 2: "closed"}),
-}
+_CODES = {"SEX": ("sex", {1: "M", 2: "F"}), "EYE_STATUS_AT_SCAN": ("eye_status", {1: "open", 2: "closed"})}
 # Who passed the visual inspection of all three raters: the rule of nilearn's quality_checked=True.
 _RATINGS = {
     "qc_rater_1": ("OK",),

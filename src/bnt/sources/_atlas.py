@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
+from bnt._words import say
+from bnt.cohort import Cohort
 from bnt.cohort._store import file_sha256
 from bnt.errors import BadInput
 from bnt.sources._names import check_whole, one_line, parsing
@@ -350,3 +352,30 @@ def _midthickness() -> tuple[Path, ...]:
         return ()  # the import says that there are no coordinates
     files = [one for each in found for one in (each if isinstance(each, list) else [each])]
     return tuple(Path(one) for one in files if Path(one).stat().st_size)
+
+
+def atlas_of(cohort: Cohort, given: str | None) -> Atlas | None:
+    """Return the atlas of a cohort: the one given, or the one it was imported with where the file is still there."""
+    word = given
+    if word is None:
+        file = Path(str(cohort.source.get("atlas_image", {}).get("file", "")))
+        if not file.is_file():
+            return None
+        word = str(file)
+    atlas = find_atlas(word)
+    if len(atlas.rois) != cohort.n_rois:
+        raise BadInput(
+            f"{atlas.file} has {len(atlas.rois)} ROIs, {cohort.path or 'the cohort'} has {cohort.n_rois}: give the "
+            "atlas that the cohort was made with.",
+            "atlas",
+        )
+    theirs = cohort.rois["label"].astype(str).tolist()
+    if atlas.labels and all(theirs) and list(atlas.labels) != theirs:
+        at = next(i for i, (a, b) in enumerate(zip(atlas.labels, theirs)) if a != b)
+        found = (
+            f"{atlas.file} has {atlas.labels[at]!r} as ROI {at + 1}, {cohort.path or 'the cohort'} has {theirs[at]!r}"
+        )
+        if sorted(atlas.labels) == sorted(theirs):
+            raise BadInput(f"{found}: give the atlas that the cohort was made with.", "atlas")
+        say(f"{found}: make sure that it is the same atlas in the same order.")
+    return atlas

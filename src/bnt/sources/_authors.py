@@ -91,8 +91,7 @@ def find_authors(file: Path, *, kind: str | None = None, content: str = "auto") 
         raise BadInput(f"{file} holds no series to compute {kind or 'pearson'!r} from: use kind='shrunk-z'.", "kind")
     if not stored and content == "matrix":
         raise BadInput(
-            f"{file} holds matrices of kind shrunk-z, not {kind!r}: use kind='shrunk-z' or content='series'.",
-            "kind",
+            f"{file} holds matrices of kind shrunk-z, not {kind!r}: use kind='shrunk-z' or content='series'.", "kind"
         )
 
     def load(i: int) -> Content:

@@ -79,8 +79,6 @@ def find_images(names: Sequence[Name], source: Path, cifti: bool, aroma: bool = 
 
     Parameters
     ----------
-    names : sequence of Name
-    source : path
     cifti : bool
         Take dense CIFTI files (the atlas is a CIFTI label file) in place of NIfTI.
     aroma : bool

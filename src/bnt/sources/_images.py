@@ -285,7 +285,6 @@ def fetch_images(
     Parameters
     ----------
     dataset : {"adhd200", "development"}
-    out : path
     data_dir : path, optional
         Where nilearn keeps its data sets; what is there is used, the rest is downloaded.
     atlas : tuple of str
@@ -294,7 +293,6 @@ def fetch_images(
         As in :func:`bnt.import_cohort`.
     limit : int, optional
         Only the first so many people, as nilearn chooses them.
-    denoising : Denoising, optional
     jobs : int
         Processes; 0 is one per core.
     """

@@ -270,13 +270,7 @@ def read_cohort(
 
 
 def ingest(
-    found: Found,
-    rules: Rules,
-    name: str,
-    *,
-    out: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
+    found: Found, rules: Rules, name: str, *, out: Path | None = None, dtype: str = "float32", overwrite: bool = False
 ) -> Cohort:
     """Read, check and combine scans, one participant in memory at a time; return the cohort.
 
@@ -284,7 +278,6 @@ def ingest(
     ----------
     found : Found
         The scans; their ``columns`` become those of the participants table.
-    rules : Rules
     name : str
         What messages call the source.
     out : path, optional
@@ -365,12 +358,7 @@ def finished(writer: CohortWriter | CohortInMemory) -> Cohort:
 
 
 def _read_runs(
-    scans: Sequence[Scan],
-    regions: SameRegions,
-    kind: Kind,
-    findings: list[dict[str, Any]],
-    rules: Rules,
-    unsure: bool,
+    scans: Sequence[Scan], regions: SameRegions, kind: Kind, findings: list[dict[str, Any]], rules: Rules, unsure: bool
 ) -> list[Run]:
     """Read and check the runs of one row; short ones may be left out, ``unsure`` looks for transposed series."""
     checked = []

@@ -27,7 +27,6 @@ def join_tables(
 
     Parameters
     ----------
-    found : Found
     source : path
         The file or folder of the scans.
     given : path, optional

@@ -232,8 +232,7 @@ def check_expanded(file: Path, size: float) -> None:
     """Refuse a file that expands to more than it may: a few kilobytes can become all of the memory."""
     if size > _largest.get() * 1e9:
         raise BadInput(
-            f"{file} expands to more than {_largest.get():g} GB: check the file, then allow more.",
-            "max_expanded",
+            f"{file} expands to more than {_largest.get():g} GB: check the file, then allow more.", "max_expanded"
         )
 
 

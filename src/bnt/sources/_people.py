@@ -103,7 +103,6 @@ def _missing(words: pd.Series, plain: bool) -> list[str]:
 
     Parameters
     ----------
-    words : Series
     plain : bool
         Whether it is a column of names, where NA is one like others.
     """

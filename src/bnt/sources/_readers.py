@@ -46,12 +46,10 @@ class Found:
 
     Parameters
     ----------
-    scans : list of Scan
     kind : str
         Of connectome: to compute from series, or what the matrices hold.
     source : dict
         What the cohort's manifest says about where the data came from.
-    atlas : str
     rois : callable
         From the ROI names of the scans and the number of ROIs to a table of ROIs; None where nothing is known.
     levels : dict
@@ -236,7 +234,6 @@ def find_scans(
 
     Parameters
     ----------
-    source : path
     format : {"auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors"}
         ``auto`` tells by the names of the files.
     kind, atlas, content, pattern, variable

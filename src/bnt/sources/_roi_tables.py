@@ -192,7 +192,6 @@ def cifti_rois(file: Path, table: pd.DataFrame | None = None, surfaces: Iterable
 
     Parameters
     ----------
-    file : path
     table : DataFrame, optional
         Of its ROIs; by default the one beside it.
     surfaces : iterable of path

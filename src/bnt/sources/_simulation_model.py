@@ -24,15 +24,7 @@ import numpy as np
 from bnt.errors import BadInput
 
 BAND = (0.01, 0.1)  # Hz
-MODULES = (
-    "Default",
-    "Somatomotor",
-    "Visual",
-    "Ventral Attention",
-    "Frontoparietal",
-    "Dorsal Attention",
-    "Limbic",
-)
+MODULES = ("Default", "Somatomotor", "Visual", "Ventral Attention", "Frontoparietal", "Dorsal Attention", "Limbic")
 MODULE_WEIGHTS = (42, 21, 31, 22, 19, 21, 13)  # ROIs of each network in Craddock-200
 # What is planted by default, in terms of the positive class and of men: module, module, direction.
 EFFECT_PAIRS = (("Default", "Default", -1), ("Somatomotor", "Visual", -1), ("Default", "Ventral Attention", 1))
@@ -138,7 +130,6 @@ class Population:
 
     Parameters
     ----------
-    rng : Generator
     sizes : array of int, (M,)
         ROIs of each module; ROIs of one module stand side by side.
     """
@@ -179,7 +170,6 @@ class Population:
         ----------
         seed : SeedSequence
             The subject's own: a subject does not depend on those drawn before.
-        scanner : Scanner
         mean_fd : float
             Mean framewise displacement, millimetres.
         shift : array, (M, M)
