@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from bnt.cli._main import main
+from bnt.cli._parsing import meets
 from bnt.cohort import Cohort, load_cohort
-from bnt.cohort._conditions import meets
 
 
 @pytest.fixture

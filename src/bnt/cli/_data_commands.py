@@ -326,8 +326,8 @@ class Select:
 
     def run(self) -> None:
         """Write the new cohort, and print its size."""
+        from bnt.cli._parsing import meets
         from bnt.cohort import load_cohort
-        from bnt.cohort._conditions import meets
         from bnt.cohort._files import refuse_existing
         from bnt.cohort._inspect import people_of
         from bnt.errors import BadInput

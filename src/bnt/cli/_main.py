@@ -113,9 +113,7 @@ COMMANDS = {
         "bnt explain run cohort --out run/explain",
     ),
     "report": Command(
-        "_result_commands.Report",
-        "write one self-contained HTML page about a run or a study",
-        "bnt report study",
+        "_result_commands.Report", "write one self-contained HTML page about a run or a study", "bnt report study"
     ),
     "export": Command(
         "_sharing_commands.Export",
@@ -128,11 +126,7 @@ COMMANDS = {
         "bnt bids-app bids out participant --participant_label 001",
         _REPEAT,
     ),
-    "models": Command(
-        "_model_commands.Models",
-        "list models, or show the options of one",
-        "bnt models vanilla",
-    ),
+    "models": Command("_model_commands.Models", "list models, or show the options of one", "bnt models vanilla"),
     "theory": Command("_model_commands.Theory", "check the paper's theorems", "bnt theory"),
     "bench": Command(
         "_model_commands.Bench",

@@ -78,7 +78,7 @@ def write_template(path: Path) -> None:
         raise BadInput(f"{path} exists already: give another name.", "new")
     if not path.parent.is_dir():
         raise BadInput(f"There is no folder {path.parent}: make it first.", "new")
-    template = files("bnt.models").joinpath("_template.py").read_text(encoding="utf-8")
+    template = files("bnt.models").joinpath("template.txt").read_text(encoding="utf-8")
     write_atomic(path, template.replace("my_model.py", path.name))
     print(f"{path} is a model that runs as it is. Change it, and compare it:")
     print(f"  bnt compare COHORT --models {path}:MyModel svm --out study")
@@ -157,8 +157,7 @@ class Bench:
         from bnt._words import say
         from bnt.bench import run_benchmark
         from bnt.cli._options import print_table
-        from bnt.cohort._files import write_atomic
-        from bnt.errors import BadInput
+        from bnt.cohort._files import writable, write_atomic
 
         names = BENCHMARKS if self.what == "all" else (self.what,)
         for name in names:
@@ -169,10 +168,8 @@ class Bench:
                 path = self.csv
                 if len(names) > 1:
                     path = path.with_name(f"{path.stem}-{name}{path.suffix}")
-                try:
+                with writable(path, "csv"):
                     write_atomic(path, pd.DataFrame(rows).to_csv(index=False))
-                except OSError as error:
-                    raise BadInput(f"{path} cannot be written: {error.strerror}.", parameter="csv") from error
 
 
 What = Literal[

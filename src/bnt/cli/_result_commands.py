@@ -57,7 +57,7 @@ class Predict:
         """Print or write one row per subject."""
         from bnt._words import say
         from bnt.cohort import load_cohort
-        from bnt.cohort._files import write_atomic
+        from bnt.cohort._files import writable, write_atomic
         from bnt.errors import BadInput
         from bnt.predict._certainty import UNAVAILABLE
         from bnt.predict._subjects import NOT_AVAILABLE, explained_target, subject_table
@@ -115,10 +115,8 @@ class Predict:
         if self.out is None:
             print(text, end="")
         else:
-            try:
+            with writable(self.out):
                 write_atomic(self.out, text)
-            except OSError as error:
-                raise BadInput(f"{self.out} cannot be written: {error.strerror}.") from error
             print(f"{len(table)} subjects in {self.out}")
 
 
@@ -259,9 +257,9 @@ class Explain:
         from bnt.cohort import load_cohort
         from bnt.cohort._files import new_folder
         from bnt.errors import BadInput
-        from bnt.explain._maps import atlas_of
         from bnt.explain._writing import Explanation, chosen_rows
         from bnt.report._explained import checks, findings
+        from bnt.sources._atlas import atlas_of
         from bnt.training import TrainedRun
         from bnt.training._trained import local_model
 
@@ -313,7 +311,7 @@ class Report:
     def run(self) -> None:
         """Write the page, and what a paper needs, and say where they are."""
         from bnt._words import say
-        from bnt.report._build import watch_report, write_report
+        from bnt.report._pages import watch_report, write_report
 
         if self.watch:
             target = watch_report(self.folder, self.out, every=self.every, say=say, with_ids=self.with_ids)

@@ -90,8 +90,7 @@ class Split:
 
 def _settings(options: Split) -> dict[str, Any]:
     """Return the settings that the protocol has."""
-    from bnt.splits._protocols import canonical
-    from bnt.splits._table import is_table
+    from bnt.splits._protocols import canonical, is_table
 
     name = canonical(options.protocol)
     if is_table(name):
