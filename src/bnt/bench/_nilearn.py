@@ -179,10 +179,7 @@ def study(settings: BenchSettings) -> list[dict[str, Any]]:
         auroc = float(pd.read_csv(out / "summary.csv")["auroc"].iloc[0])
     score, start = map(float, printed.split()[-2:])
     theirs = start + (theirs - start) / users * wanted  # libraries and series are loaded once
-    sides = [
-        (f"bnt compare {' '.join(models)}", wanted, ours, auroc),
-        ("nilearn + scikit-learn", users, theirs, score),
-    ]
+    sides = [(f"bnt compare {' '.join(models)}", wanted, ours, auroc), ("nilearn + scikit-learn", users, theirs, score)]
     return [
         {
             "side": name,

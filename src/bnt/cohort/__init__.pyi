@@ -1,10 +1,4 @@
-__all__ = [
-    "Cohort",
-    "CohortWriter",
-    "flat",
-    "load_cohort",
-    "square",
-]
+__all__ = ["Cohort", "CohortWriter", "flat", "load_cohort", "square"]
 
 from ._cohort import Cohort, load_cohort
 from ._store import CohortWriter

@@ -67,7 +67,6 @@ def write_together(out: Path, makers: Mapping[str, Callable[[Path], object]], *,
 
     Parameters
     ----------
-    out : path
     makers : mapping
         For each atlas what makes its cohort in the folder that it is given; the first is the cohort's own.
     overwrite : bool
@@ -179,7 +178,6 @@ class SeriesCache:
             Whatever else decides the numbers.
         width : int
             Numbers per subject.
-        make : callable
         """
         if self.whole is None or len(self.whole) * width * 4 > self.most_bytes:
             return None

@@ -83,6 +83,15 @@ def readable(path: Path, advice: str) -> Iterator[None]:
 _SUM = re.compile(r"([0-9a-f]{64})  (\S+)")
 
 
+@contextmanager
+def writable(path: Path, parameter: str = "") -> Iterator[None]:
+    """Say that ``path`` cannot be written, and why, where that is so."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}.", parameter) from error
+
+
 def sha256_of(file: Path) -> str:
     """Return the sha256 of a file."""
     with open(file, "rb") as handle:
@@ -160,7 +169,6 @@ def without_folders(text: str, *folders: str | Path) -> str:
 
     Parameters
     ----------
-    text : str
     *folders : path
         Folders that may be in it; those with blanks are not recognised by themselves.
 

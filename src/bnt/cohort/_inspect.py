@@ -157,7 +157,6 @@ def inspect_cohort(cohort: Cohort, label: str | None = None, *, verify: bool = F
 
     Parameters
     ----------
-    cohort : Cohort
     label : str, optional
         The column to count classes by, or a score to describe; ``diagnosis`` where there is one, else the first
         column of classes.

@@ -165,10 +165,8 @@ def same_scans(
 
     Parameters
     ----------
-    digests : sequence of str
     sketched : array, (n, projections)
         From :func:`sketches`.
-    n_edges : int
     read : callable
         Returns the edges of some positions.
     """
@@ -229,11 +227,8 @@ class Scans:
 
     Parameters
     ----------
-    n_edges : int
     read : callable
         Returns the edges of some positions, float32.
-    n : int
-    series : Series, optional
     recorded : DataFrame, optional
         ``digest``, ``scan`` and ``series`` as the store has them.
     trusted : bool

@@ -287,10 +287,7 @@ class CohortWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and not self._finished:
-            kind, error = (
-                RuntimeError,
-                RuntimeError("CohortWriter: the block ended before finish() was called."),
-            )
+            kind, error = (RuntimeError, RuntimeError("CohortWriter: the block ended before finish() was called."))
             self._stack.__exit__(kind, error, None)
             raise error
         self._stack.__exit__(kind, error, trace)

@@ -67,7 +67,6 @@ def flat_symmetric(matrices: np.ndarray, name: str) -> np.ndarray:
 
     Parameters
     ----------
-    matrices : array
     name : str
         What an error calls them.
     """

@@ -1,6 +1,3 @@
-__all__ = [
-    "BrainNetworkClassifier",
-    "BrainNetworkRegressor",
-]
+__all__ = ["BrainNetworkClassifier", "BrainNetworkRegressor"]
 
 from ._estimators import BrainNetworkClassifier, BrainNetworkRegressor

@@ -78,10 +78,6 @@ class ALTER(BNT):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     walk_length : int
         k, the number of walk features.
     n_layers, n_heads, ffn, dropout, n_clusters
@@ -127,12 +123,6 @@ class ALTER(BNT):
         check_heads("n_heads", n_heads, width)
         self.encoder = Encoder(width, n_layers, n_heads, ffn, dropout)
         self.readout = create_readout(
-            "ocread",
-            n_rois,
-            width,
-            n_clusters=n_clusters,
-            assignment="squared",
-            hidden_mlp=True,
-            normalise_first=False,
+            "ocread", n_rois, width, n_clusters=n_clusters, assignment="squared", hidden_mlp=True, normalise_first=False
         )
         self.head = Head(self.readout.out_features, n_classes)

@@ -235,10 +235,6 @@ class BNT(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_layers, n_heads, ffn, dropout
         L, heads, hidden units and dropout of the encoder.
     attention_only : bool
@@ -347,10 +343,6 @@ class VanillaTF(BNT):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_layers, n_heads, ffn, dropout
         L, heads, hidden units and dropout of the encoder.
     readout : {"concat", "mean", "max", "sum", "sort", "diffpool", "ocread"}

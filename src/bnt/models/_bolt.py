@@ -196,10 +196,6 @@ class BolT(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     crop : int
         Volumes of a random piece of each scan that a training step reads; 0 is the whole scan. Evaluation reads whole
         scans.

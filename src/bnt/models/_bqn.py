@@ -60,10 +60,6 @@ class BQN(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_layers : int
         L; the published search tried 1, 2 and 3.
     n_clusters : int

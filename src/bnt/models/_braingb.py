@@ -112,10 +112,6 @@ class BrainGB(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     message : {"node_concat", "node_edge_concat", "edge_weighted"}
         What a node sends, see :class:`DenseGAT`; the paper searched these three.
     readout : {"concat", "mean", "max", ...}

@@ -153,10 +153,6 @@ class BrainGNN(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     feature_dim : int, optional
         Length of the node features. None takes the connection profile itself; otherwise a learned linear map brings it
         to this length.

@@ -77,10 +77,6 @@ class BrainNetCNN(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     dropout : float
         Of the dense layers' inputs. The paper searched 0.3, 0.5 and 0.7.
     released : bool

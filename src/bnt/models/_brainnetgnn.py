@@ -161,10 +161,6 @@ class BrainNetGNN(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_volumes : int
         T, volumes of each series that are read; at least 14.
     encoder_classifier : bool

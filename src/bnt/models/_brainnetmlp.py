@@ -25,10 +25,6 @@ class BrainNetMLP(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_volumes : int
         T, the volumes of each series that are read.
     hidden : int

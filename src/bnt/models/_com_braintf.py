@@ -89,10 +89,6 @@ class ComBrainTF(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     networks : sequence of str, optional
         The network of each ROI. A run takes the column ``network`` of the cohort's ``rois.tsv``; the option names
         another column, or a file with one name per line. Without names there are eight blocks of consecutive ROIs:

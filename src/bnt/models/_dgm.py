@@ -129,10 +129,6 @@ class DGM(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     k : int
         Neighbours of a node, itself among them.
     embedding : {"gcn", "mlp"}

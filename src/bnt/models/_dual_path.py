@@ -60,7 +60,6 @@ class GraphAttention(nn.Module):
     ----------
     width : int
         Length of a node's embedding, before and after.
-    n_heads : int
     """
 
     def __init__(self, width: int, n_heads: int) -> None:
@@ -100,10 +99,6 @@ class DualPath(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_volumes : int
         Volumes of each series that are read; the authors' ABIDE file has 100.
     hidden : int

@@ -149,10 +149,6 @@ class FBNetGen(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_volumes : int
         T, volumes of each series that are read.
     encoder : {"auto", "gru", "cnn"}

@@ -32,10 +32,6 @@ class Bins(nn.Module):
     """Put each entry of a connectome into one of some bins.
 
     Before :meth:`learn` is called the bins divide [-1, 1] evenly. The edges are a buffer, saved with the weights.
-
-    Parameters
-    ----------
-    n_bins : int
     """
 
     edges: Tensor
@@ -96,7 +92,6 @@ class BinnedNodes(nn.Module):
 
     Parameters
     ----------
-    n_rois, n_bins, width : int
     columns : bool
         Whether there is the second term.
     density : float
@@ -206,10 +201,6 @@ class Graphormer(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_layers : int
         The paper searched 1 and 2.
     width : int

@@ -71,8 +71,6 @@ def train_member(
         How often each subject counts.
     n_classes : int
         1 for regression.
-    schedule : Schedule
-    seed : int
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -157,7 +155,6 @@ class KernelTransformer(Decides):
 
     Parameters
     ----------
-    n_rois : int
     n_classes : int
         1 makes a regression model.
     n_members : int

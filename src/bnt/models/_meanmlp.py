@@ -9,14 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bnt.nn._kernels import dropout
-from bnt.nn._network import (
-    Network,
-    Output,
-    check_connectomes,
-    check_positive,
-    check_probability,
-    check_whole_series,
-)
+from bnt.nn._network import Network, Output, check_connectomes, check_positive, check_probability, check_whole_series
 
 
 class MeanMLP(Network):
@@ -34,10 +27,6 @@ class MeanMLP(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     hidden : int
         h.
     n_layers : int
@@ -66,13 +55,7 @@ class MeanMLP(Network):
     per_roi: ClassVar = {r"^first\.weight": {1: "v"}}
 
     def __init__(
-        self,
-        n_rois: int,
-        n_classes: int = 2,
-        *,
-        hidden: int = 160,
-        n_layers: int = 0,
-        dropout: float = 0.49,
+        self, n_rois: int, n_classes: int = 2, *, hidden: int = 160, n_layers: int = 0, dropout: float = 0.49
     ) -> None:
         super().__init__()
         check_positive(hidden=hidden, n_layers=n_layers + 1)

@@ -70,10 +70,6 @@ class NeuroGraph(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     hidden : int
         h, the width of the convolutions.
     mlp : int

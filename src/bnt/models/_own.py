@@ -26,15 +26,7 @@ from torch import Tensor, nn
 from bnt.cohort._files import held, state_folder, write_atomic
 from bnt.errors import BadInput, in_one_line
 from bnt.models._catalog import Entry
-from bnt.models._registry import (
-    installed_models,
-    is_own,
-    own_parts,
-    own_source,
-    package_of,
-    short_name,
-    source_digest,
-)
+from bnt.models._registry import installed_models, is_own, own_parts, own_source, package_of, short_name, source_digest
 from bnt.models.classical._inputs import Inputs
 from bnt.nn import Network, Output
 
@@ -133,7 +125,6 @@ def permitted(name: str, digest: str | None, folder: Path, model_file: str | Pat
     ----------
     name, digest : str
         The model and the sha256 of its file, as the folder says: whoever made the folder chose both.
-    folder : path
     model_file : path, optional
         The file that the user names; without it, it must be one that they trained with here, outside the folder.
     """
@@ -220,7 +211,6 @@ class OwnNetwork(Network):
 
     Parameters
     ----------
-    model : Module
     n_rois, n_classes : int
         V and C.
     name : str

@@ -206,10 +206,6 @@ class SAN(Network):
 
     Parameters
     ----------
-    n_rois : int
-        V.
-    n_classes : int
-        C; 1 for regression.
     n_layers, n_heads : int
         Layers (the paper searched 1, 2) and heads (2, 4) of the main Transformer.
     width : int

@@ -210,8 +210,6 @@ def take_steps(
     ----------
     network : Module
         In training mode.
-    optimiser : Optimizer
-    batches : iterable
     loss_of : callable
         From a batch to its loss.
     rate_of : callable

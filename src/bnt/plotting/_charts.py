@@ -9,17 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bnt._words import heading, is_share, shown
-from bnt.plotting._style import (
-    COLOURS,
-    COLUMN_INCHES,
-    REFERENCE_LINE,
-    canvas,
-    legend,
-    line,
-    look,
-    styled,
-    wrapped,
-)
+from bnt.plotting._style import COLOURS, COLUMN_INCHES, REFERENCE_LINE, canvas, legend, line, look, styled, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -303,10 +293,8 @@ def sample_size_curve(
     ----------
     table : DataFrame
         One row per ``model`` and ``n_train``, or ``sites``, with the columns ``metric`` and ``metric_sd``.
-    metric : str
     curves : mapping
         For each model the fitted score as a function of n, drawn to twice the largest n; models may lack one.
-    target : float, optional
     """
     figure, (axes,) = canvas(width=4.6, height=3.0)
     by = "sites" if "sites" in table else "n_train"

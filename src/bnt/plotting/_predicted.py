@@ -168,7 +168,6 @@ def confusion_matrices(counts: Mapping[str, np.ndarray], classes: Sequence[str])
     ----------
     counts : mapping of name to array, (C, C)
         People by true and predicted class, for each model.
-    classes : sequence of str
     """
     from matplotlib.figure import Figure
 

@@ -168,7 +168,6 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
 
     Parameters
     ----------
-    figure : Figure
     name : str
         Unique in the page.
     description : str

@@ -36,7 +36,6 @@ def adapted(trained: TrainedRun, cohort: Cohort) -> tuple[TrainedRun, Cohort, di
     ----------
     trained : TrainedRun
         Its training subjects have to be at hand.
-    cohort : Cohort
     """
     if trained.config.adjustments.harmonise:
         raise BadInput(f"{trained.folder} already harmonises new sites: leave adapting out.", "adapt")
@@ -249,11 +248,7 @@ def subject_table(
     names = [f"p_{c}" for c in config.task.classes] or ["predicted"]
     predicted = table[names].to_numpy(dtype=float)
     calibration = CalibrationSubjects.of(trained.folder, config)
-    parts = [
-        table,
-        prediction_intervals(config.task, cohort.ids, predicted, calibration),
-        member_spread(run, given),
-    ]
+    parts = [table, prediction_intervals(config.task, cohort.ids, predicted, calibration), member_spread(run, given)]
     profile = TrainingProfile.of(trained.folder, config)
     if profile is None:
         empty = {"distance": np.nan, "as_far": np.nan, "unlike_training": UNAVAILABLE}

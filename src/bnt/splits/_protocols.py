@@ -2,7 +2,8 @@
 
 A cell is train, validation, test, or empty for left out. A run's own ``splits.csv`` is such a table with one column.
 Tables with 0, 1, 2 in place of the words, and the ``splits.csv`` of bnt 0.1.0 (whose column is called ``part``), are
-read as well."""
+read as well.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import write_atomic
+from bnt.cohort._files import writable, write_atomic
 from bnt.errors import BadInput
 
 PARTS = ("train", "validation", "test")  # in files and tables
@@ -252,10 +252,8 @@ def save_splits(
         raise BadInput(f"There is no split to write to {path}.")
     if names is not None and len(names) != len(found):
         raise BadInput(f"{len(found)} splits need as many names, not {len(names)}.")
-    try:
+    with writable(path):
         write_atomic(path, splits_text(found, cohort.ids.tolist(), "\t" if path.suffix == ".tsv" else ","))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}.") from error
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,6 @@ def own_grid(model: str, axes: dict[str, list[Any]]) -> tuple[str, list[Setting]
 
     Parameters
     ----------
-    model : str
     axes : dict
         Options of the model, or fields of the recipe after ``recipe.``, and the values to try.
     """

@@ -330,16 +330,12 @@ def step_seconds(
 
     Parameters
     ----------
-    cohort : Cohort
-    variant : Variant
     n : int, optional
         Subjects per batch, the first of the cohort; by default as many as the recipe's.
     threads : int
         CPU threads.
-    device : str
     at_least, at_most : int
         How many steps are measured: after ``at_least`` of them no more than ``seconds`` are spent.
-    seconds : float
     clock : callable
         ``time.process_time`` does not count what other processes take of the machine.
     """

@@ -21,13 +21,7 @@ from bnt.errors import BadInput
 from bnt.splits._protocols import canonical
 from bnt.splits._split import SplitName
 from bnt.studies._job import Variant
-from bnt.studies._statistics import (
-    delong,
-    holm,
-    paired_permutation_test,
-    paired_test,
-    summarise,
-)
+from bnt.studies._statistics import delong, holm, paired_permutation_test, paired_test, summarise
 from bnt.training._config import CHANGED
 from bnt.training._trained import check_finished, of_people, read_predictions
 

@@ -174,8 +174,6 @@ def people_needed(runs: pd.DataFrame, metric: str, target: float, seed: int = 0)
     ----------
     runs : DataFrame
         Runs of one model on :func:`thinned_splits`.
-    metric : str
-    target : float
     seed : int
         Of the resampling: whole splits, with all their sizes, are drawn with replacement.
     """
@@ -208,10 +206,8 @@ def curve_text(
     ----------
     table : DataFrame
         From :func:`curve_table`.
-    metric, label : str
     laws, needed : mapping
         For each model the fitted curve, and what :func:`people_needed` returns.
-    target : float, optional
     """
     size = "training sites" if "sites" in table else "share of the training part"
     lines = [f"| model | {size} | training people | splits | {heading(metric)}, mean ± SD |", "|---|---|---|---|---|"]

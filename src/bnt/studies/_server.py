@@ -34,7 +34,6 @@ def start_server(threads: int, models: Iterable[str]) -> Any:
 
     Parameters
     ----------
-    threads : int
     models : iterable of str
         What will be trained: linear models do without the libraries of networks.
     """

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import InUse, held, readable, write_atomic
+from bnt.cohort._files import InUse, held, readable, writable, write_atomic
 from bnt.errors import BadInput
 from bnt.models import find_entry
 from bnt.models.classical._subject_matrices import DISK_GB
@@ -263,10 +263,8 @@ class Study:
         may do so at once: they share the runs between them, and each returns when all of its own are done.
         """
         jobs, description = self.todo(), self.description()
-        try:
+        with writable(self.folder):
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
         with held(self.folder / ".lock"):
             # Only now: another command may have added to the study since it was looked at.
             description = merged(self.folder, description)

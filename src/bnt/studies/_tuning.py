@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, readable, write_atomic
+from bnt.cohort._files import held, readable, writable, write_atomic
 from bnt.errors import BadInput
 from bnt.splits import Split
 from bnt.splits._splitters import inner_folds as folds_inside
@@ -171,11 +171,9 @@ class Tuning:
         """
         self._description()  # refuses what does not fit, before anything is made
         self.check()
-        try:
+        with writable(self.folder):
             (self.folder / "runs").mkdir(parents=True, exist_ok=True)
             (self.folder / "trials" / "runs").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"{self.folder} cannot be written: {error.strerror}.") from error
         with held(self.folder / ".lock"):
             description = self._description()  # again: another command may have added to it since
             write_atomic(self.folder / "study.json", json.dumps(description, indent=2) + "\n")

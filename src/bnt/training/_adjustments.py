@@ -84,12 +84,7 @@ class FisherScale:
 
 
 class EdgeAdjustment:
-    """ComBat and confounds, fitted on training subjects and applied to any cohort.
-
-    Parameters
-    ----------
-    settings : Adjustments
-    """
+    """ComBat and confounds, fitted on training subjects and applied to any cohort."""
 
     def __init__(self, settings: Adjustments) -> None:
         self.settings = settings
@@ -157,7 +152,6 @@ class EdgeAdjustment:
 
         Parameters
         ----------
-        cohort : Cohort
         rows : array of int, optional
             The subjects who will be read: sites that training has not seen are estimated from these.
         """
@@ -281,12 +275,7 @@ def decision_adjustment(config: RunConfig) -> DecisionAdjustment | None:
 
 
 class AtlasAdjustment:
-    """An :class:`EdgeAdjustment` of each atlas of a cohort, for a model that reads all of them.
-
-    Parameters
-    ----------
-    settings : Adjustments
-    """
+    """An :class:`EdgeAdjustment` of each atlas of a cohort, for a model that reads all of them."""
 
     def __init__(self, settings: Adjustments) -> None:
         self.settings = settings

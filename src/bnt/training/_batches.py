@@ -93,7 +93,6 @@ class Batches:
 
     Parameters
     ----------
-    cohort : Cohort
     rows : array of int
         Which subjects.
     targets : Tensor, (len(rows), C)

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from bnt import __version__
 from bnt._words import heading, shown
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, without_folders, write_atomic
+from bnt.cohort._files import held, without_folders, writable, write_atomic
 from bnt.cohort._findings import site_confound
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
@@ -70,11 +70,9 @@ def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: boo
             shutil.rmtree(folder)
     elif folder.exists() and (not folder.is_dir() or any(f.suffix != ".tmp" for f in folder.iterdir())):
         raise BadInput(f"{folder} exists and is not a run: choose another folder.")
-    try:
+    with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "config.toml", write_toml(config.to_dict()))
-    except OSError as error:
-        raise BadInput(f"{folder} cannot be written: {error.strerror}.") from error
     return False
 
 

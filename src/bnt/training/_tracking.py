@@ -149,7 +149,6 @@ class Tracking:
     Parameters
     ----------
     names : sequence of {"tensorboard", "mlflow", "wandb"}
-    config : RunConfig
     run : path
         The run's folder: its name is the run's name.
     folder : path, optional
