@@ -26,7 +26,7 @@ def test_connectivity_benchmark_agrees_with_nilearn_in_the_same_run(tmp_path, ca
 
 
 def test_data_benchmark_measures_both_stores_and_leaves_nothing_behind(tmp_path, monkeypatch):
-    from bnt.bench import _data as bench_data
+    from bnt.bench import _cohorts as bench_data
 
     # In this process: a fresh one for each phase matters for the memory it reports only.
     monkeypatch.setattr(bench_data, "_phase", lambda *arguments, threads: bench_data.measure(*arguments))
@@ -42,7 +42,7 @@ def test_data_benchmark_measures_both_stores_and_leaves_nothing_behind(tmp_path,
 
 
 def test_a_phase_runs_in_a_fresh_process(tmp_path):
-    from bnt.bench._data import _phase
+    from bnt.bench._cohorts import _phase
 
     measured = _phase("write", str(tmp_path / "cohort"), 5, 4, "float32", "", threads=1)
     assert (tmp_path / "cohort" / "cohort.json").is_file()
@@ -94,7 +94,7 @@ def test_scripts_behind_the_results_find_what_they_import(script, monkeypatch):
 
 def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(tmp_path, monkeypatch, capsys):
     import bnt
-    from bnt.bench import _nilearn as bench_study
+    from bnt.bench import _cohorts as bench_study
 
     bnt.simulate_cohort(n_subjects=60, n_rois=16, n_sites=2, seed=0).save(tmp_path / "cohort")
     before = sorted(file.name for file in (tmp_path / "cohort").iterdir())
@@ -129,7 +129,7 @@ def test_the_study_benchmark_compares_both_sides_and_leaves_the_cohort_as_it_is(
 
 
 def test_cpu_seconds_count_processes_that_outlive_the_command():
-    from bnt.bench._nilearn import _measured
+    from bnt.bench._cohorts import _measured
 
     busy = "import time\nwhile time.process_time() < 0.5: pass"
     start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}]); print('said')"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from bnt.errors import BadInput
 
-MODULES = {"data": "_data", "connectivity": "_nilearn", "train": "_train", "models": "_models", "study": "_nilearn"}
+MODULES = {"data": "_cohorts", "connectivity": "_cohorts", "train": "_train", "models": "_models", "study": "_cohorts"}
 BENCHMARKS = tuple(MODULES)
 
 
