@@ -137,6 +137,17 @@ def test_other_labels_and_people_outside_the_test_part_are_named(cohort, table, 
     assert {"labels", "not-in-test"} <= set(found(table, cohort, path))
 
 
+@pytest.mark.parametrize("names", [("p_0", "p_1"), ("p_9", "p_10")])
+def test_the_predictions_of_a_run_are_read_by_the_columns_of_its_classes(cohort, table, tmp_path, names):
+    path, made = predictions(cohort, table, tmp_path)
+    negative, positive = names
+    made = made.assign(**{negative: 1 - made["probability"], positive: made["probability"]})
+    made.drop(columns="probability").to_csv(path, index=False)
+    assert found(table, cohort, path) == []
+    made.rename(columns={negative: positive, positive: negative}).drop(columns="probability").to_csv(path, index=False)
+    assert found(table, cohort, path) == ["label-inversion"]
+
+
 def test_the_auroc_of_ranks_is_scikit_learns():
     rng = np.random.default_rng(1)
     y, p = rng.integers(0, 2, 50), rng.integers(0, 5, 50) / 5

@@ -56,7 +56,8 @@ def audit_splits(
     cohort : Cohort
     predictions : path, optional
         A table with ``participant_id``, ``probability`` (of the positive class, the larger of the two labels) and, if
-        there are several splits, ``split``; if known also ``part`` (validation or test) and ``label``.
+        there are several splits, ``split``; if known also ``part`` (validation or test) and ``label``. The
+        ``predictions.csv`` of a run, with one column ``p_<class>`` per class, is read as well.
     label : str
         The predicted column of the cohort, with two classes.
 
@@ -131,6 +132,11 @@ def read_predictions(path: Path, splits: list[Split]) -> pd.DataFrame:
         table = pd.read_csv(path, sep=None, engine="python", dtype={"participant_id": str, "split": str, "part": str})
     except (OSError, ValueError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read as a table of predictions: {error}.") from None
+    classes = [str(name).removeprefix("p_") for name in table if str(name).startswith("p_")]
+    if "probability" not in table and len(classes) == 2:  # of a run: the larger of the two labels is the positive one
+        numbers = pd.to_numeric(pd.Series(classes), errors="coerce")
+        larger = classes[int(numbers.argmax())] if numbers.notna().all() else max(classes)
+        table["probability"] = table[f"p_{larger}"]
     for column in ("participant_id", "probability"):
         if column not in table:
             raise BadInput(f"{path} has no column {column!r}, only {', '.join(map(str, table.columns))}.")
