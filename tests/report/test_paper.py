@@ -18,7 +18,7 @@ from bnt.models._catalog import CATALOG
 from bnt.report import _render
 from bnt.report._evidence import CohortFacts
 from bnt.report._methods import adjusted, as_latex, bibtex, key, latex, references
-from bnt.report._paper import demographics, without_advice, write_paper
+from bnt.report._paper import demographics, without_advice, write_paper, write_table
 
 FIGURES = {"paired", "forest", "roc", "calibration", "decision", "sites", "cost", "validation"}
 
@@ -63,7 +63,15 @@ def test_the_methods_say_what_was_run_and_cite_what_the_bibliography_has(paper: 
     assert keys == set(re.findall(r"^@\w+\{(\w+),", bib, flags=re.MULTILINE))
     assert {"Kan2022", "Nadeau2003", "DeLong1988"} <= keys
     assert keys == set(re.findall(r"@(\w+)", (paper / "methods.md").read_text()))
-    for fact in ("90 people from 3 sites", "12 ROIs of ring", "3 splits", "63 people", "at most 2 epochs", "50 draws"):
+    for fact in (
+        "90 people from 3 sites",
+        "12 ROIs of ring",
+        "3 splits",
+        "63 people",
+        "at most 2 epochs",
+        "50 draws",
+        "to 0.00001 by",
+    ):
         assert fact in tex
     assert r"n\_clusters=2" in tex
 
@@ -179,7 +187,15 @@ def test_methods_and_tables_compile(paper: Path, tmp_path: Path):
     assert "Overfull" not in log
 
 
+def test_a_long_heading_is_on_lines_and_columns_of_words_begin_below_each_other(tmp_path: Path):
+    table = pd.DataFrame({"model": ["svm"], "class": ["control"], "difference [95 %]": ["-1.2 [-3.4, 1.0]"]})
+    write_table(tmp_path, "some", table, table, "Some.")
+    tex = (tmp_path / "some.tex").read_text()
+    assert r"\begin{tabular}{llr}" in tex
+    assert r"difference \\ [95 \%]" in tex
+
+
 def test_a_caption_says_what_was_found_and_gives_no_advice():
-    said = "Caution: svm never predicts b in 1 of 3 runs; --class-weight balanced may help."
-    assert without_advice(said) == "svm never predicts b in 1 of 3 runs."
+    said = "Caution: svm predicts nobody as b in 1 of 3 runs; --class-weight balanced may help."
+    assert without_advice(said) == "svm predicts nobody as b in 1 of 3 runs."
     assert without_advice("Means; --class-weight stays.") == "Means; --class-weight stays."

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from bnt._words import counted, percent, shown_name
@@ -134,7 +135,7 @@ def data(study: dict[str, Any], cohort: CohortFacts, people: pd.DataFrame | None
         persons = len(set(people_of(people)))
         text += f" of {counted(persons, 'person').replace('persons', 'people')}"
         text += f" from {counted(people['site'].nunique(), 'site')}"
-    text += f" ({source}{cohort.connectomes(study['n_rois'], study['kind'])} connectivity)."
+    text += f" ({source}{cohort.connectomes(study['n_rois'], study['kind'])})."
     if regression:
         return text + f" The models predicted the score `{study['label']}`."
     text += f" The models predicted the class `{study['label']}`"
@@ -190,19 +191,24 @@ def models(study: dict[str, Any]) -> str:
     return f"The model was {words[0]}." if one else f"We compared {counted(len(words), 'model')}: {'; '.join(words)}."
 
 
+def plain(value: float) -> str:
+    """Return a number as papers print it: ``0.00001``, not ``1e-05``."""
+    return np.format_float_positional(value, trim="-")
+
+
 def recipe_words(recipe: dict[str, Any]) -> str:
     """Return how a network was trained, and how its epoch was selected."""
     recipe = {**asdict(Recipe()), **recipe}  # of versions that had fewer fields
     optimiser = "AdamW {{Loshchilov 2019}}" if recipe["decoupled"] else "Adam {{Kingma 2015}}"
     at_least = f" (raised to make at least {recipe['min_steps']:,} steps)" if recipe["min_steps"] else ""
-    text = f"{optimiser}, learning rate {recipe['lr']:g}"
+    text = f"{optimiser}, learning rate {plain(recipe['lr'])}"
     if recipe["halve_every"]:
         text += f" halved every {recipe['halve_every']} epochs"
     elif recipe["lr_end"] != recipe["lr"]:
-        text += f" decaying to {recipe['lr_end']:g} by a cosine"
+        text += f" decaying to {plain(recipe['lr_end'])} by a cosine"
     if recipe["warmup"]:
         text += f" after a linear rise over {percent(recipe['warmup'])} of the steps"
-    text += f", weight decay {recipe['weight_decay']:g}, batches of {recipe['batch_size']}"
+    text += f", weight decay {plain(recipe['weight_decay'])}, batches of {recipe['batch_size']}"
     text += f", at most {counted(recipe['epochs'], 'epoch')}{at_least}"
     if recipe["patience"]:
         text += f", stopped after {recipe['patience']} epochs without a better validation score"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ ONE_COLUMN, TWO_COLUMNS = 85 / 25.4, 180 / 25.4  # inches of a journal's columns
 STRETCH = 1.06  # a figure drawn for one column is a little wider than 85 mm
 DPI = 300
 MOST_COLUMNS = 4  # of a LaTeX table in letters of the usual size
+HEADING_LETTERS = 14  # in a line of a heading of such a table
 NUMBERS = {"age": ("Age in years, mean (SD)", 1), "fiq": ("IQ, mean (SD)", 1)}
 NUMBERS |= {"mean_fd": ("Mean FD in mm, mean (SD)", 3)}
 SKEWED = ("mean_fd",)  # compared by ranks
@@ -164,16 +166,19 @@ def write_table(folder: Path, name: str, table: pd.DataFrame, shown: pd.DataFram
     rule = "|---" * len(cells[0]) + "|"
     lines = [f"| {' | '.join(row)} |" for row in plain]
     (folder / f"{name}.md").write_text("\n".join([lines[0], rule, *lines[1:], "", caption]) + "\n")
-    rows = [" & ".join(latex(cell) for cell in row) + r" \\" for row in cells]
+    rows = [" & ".join(row) + r" \\" for row in (map(stacked, cells[0]), *(map(latex, row) for row in cells[1:]))]
+    words = [not any(letter.isdigit() for cell in column[1:] for letter in cell) for column in zip(*cells)]
+    sides = "".join("l" if text else "r" for text in words[1:])  # words begin, and numbers end, below each other
     wide = len(cells[0]) > MOST_COLUMNS  # it is made as wide as the text, in place of running into the margin
     (folder / f"{name}.tex").write_text(
         "\n".join(
             [
                 "% needs the packages booktabs and graphicx",
                 r"\begin{table}",
-                rf"\caption{{{latex(caption)}}}\label{{tab:{name}}}",
-                *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
-                rf"\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}",
+                rf"\caption{{{latex(caption)}}}\label{{tab:{name}}}\smallskip",
+                r"\footnotesize\setlength{\tabcolsep}{3pt}",
+                *([r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"] if wide else []),
+                rf"\begin{{tabular}}{{l{sides}}}",
                 r"\toprule",
                 rows[0],
                 r"\midrule",
@@ -185,6 +190,17 @@ def write_table(folder: Path, name: str, table: pd.DataFrame, shown: pd.DataFram
         )
         + "\n"
     )
+
+
+def stacked(head: str) -> str:
+    """Return a column's heading for LaTeX, on lines of a few letters where it is long: numbers below it are short."""
+    kept = head.replace(" %", "\N{NO-BREAK SPACE}%")  # which wrap does not break
+    lines = wrap(kept, HEADING_LETTERS, break_long_words=False, break_on_hyphens=False)
+    lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    if len(lines) < 2:
+        return latex(head)
+    cells = r" \\ ".join(map(latex, lines))
+    return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{cells}\end{{tabular}}"
 
 
 def results(summary: pd.DataFrame, comparisons: pd.DataFrame, primary: str) -> pd.DataFrame:
