@@ -18,9 +18,9 @@ from bnt.models.classical._inputs import Inputs
 from bnt.predict import _transport as transport
 from bnt.predict import subject_table, validate_run
 from bnt.report import write_validation
-from bnt.report._tested import shown_groups
+from bnt.report._tested import lead, shown_groups
 from bnt.splits import named_splits
-from bnt.training import Adjustments, TrainedRun, describe, find_recipe, train_run
+from bnt.training import Adjustments, TrainedRun, describe, export_run, find_recipe, train_run
 from bnt.training._task import auroc_interval
 
 
@@ -223,3 +223,11 @@ def test_of_several_classes_the_page_shows_who_was_confused_and_accuracy_by_subg
     assert "calibration slope" not in page
     assert shown_groups(found.subgroups)["accuracy (%)"].str.contains(r"\[").all()
     assert shown_groups(found.subgroups)["AUROC (%)"].str.len().gt(0).all()
+
+
+def test_a_shared_model_keeps_no_people_so_nothing_is_said_about_who_was_seen(trained, tmp_path):
+    shared = TrainedRun(export_run(trained.folder, tmp_path / "shared"))
+    found = validate_run(shared, planted(3, prefix="b"))
+    assert any("could not be checked: the run keeps no list of its training people." in said for said in found.findings)
+    assert "has not seen" not in lead(found)
+    assert "has not seen" in lead(validate_run(trained, planted(3, prefix="b")))

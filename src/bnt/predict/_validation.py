@@ -26,6 +26,7 @@ from bnt.training._task import multiclass_metrics
 from bnt.training._trained import TrainedRun, load_result, of_people
 
 MANY_UNLIKE = 0.1
+UNCHECKED = "nothing: the run keeps no list of its training people"
 HALVES = {"age": "age", "mean_fd": "motion (mean FD)"}
 GROUPS = ("site", "sex")
 SUBGROUPS = ("sex", *HALVES)  # columns of people that groups are made by, beside the site
@@ -228,7 +229,7 @@ def refuse_seen(trained: TrainedRun, cohort: Cohort, allow_same_ids: bool) -> st
     if named.any():  # and allowed
         ids = set()
     known = [name for name, found in (("ids", ids), ("scans", scans)) if found]
-    return " and ".join(known) or "nothing: the run keeps no list of its training people"
+    return " and ".join(known) or UNCHECKED
 
 
 # -- how well --------------------------------------------------------------------------------------
@@ -378,7 +379,9 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
         said.append("How unlike the training data these people are is not known: the training cohort is not at hand.")
     if not found.facts["people_checked_by"].endswith("scans"):
         said.append(
-            f"That nobody here was in training was checked by {found.facts['people_checked_by']} only: the run keeps "
-            "no scan digests and its cohort is not at hand."
+            "Whether somebody here was in training could not be checked: the run keeps no list of its training people."
+            if found.facts["people_checked_by"] == UNCHECKED
+            else "That nobody here was in training was checked by ids only: the run keeps no scan digests and its "
+            "cohort is not at hand."
         )
     return said

@@ -18,7 +18,7 @@ from bnt._words import heading, shown, shown_name, span, spoken, spoken_interval
 from bnt.cohort._files import new_folder, without_folders, write_atomic
 from bnt.plotting import _charts as charts
 from bnt.plotting import _predicted as curves
-from bnt.predict._validation import Validation
+from bnt.predict._validation import UNCHECKED, Validation
 from bnt.report import _evidence as evidence
 from bnt.report._render import Chart, render, shareable
 from bnt.training._task import auroc_interval, auroc_or_nan, proportion_interval
@@ -274,7 +274,8 @@ def lead(found: Validation) -> str:
     name = "auroc" if "auroc" in found.metrics else "r2"
     value, n = found.metrics[name], found.facts["n"]
     span = f" ({spoken_interval(value.low, value.high, name)})" if np.isfinite(value.low) else ""
-    text = f"{shown_name(name)} {spoken(value.value, name)}{span} in {n} people that the run has not seen."
+    unseen = "" if found.facts["people_checked_by"] == UNCHECKED else " that the run has not seen"
+    text = f"{shown_name(name)} {spoken(value.value, name)}{span} in {n} people{unseen}."
     own = found.own_test.get(name)
     if own is not None:
         text += f" In its own test part ({found.own_test['n']} people) it was {spoken(own.value, name)}."
