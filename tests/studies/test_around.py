@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 import bnt
 from bnt.cli._main import main
-from bnt.report._evidence import CohortFacts, study_caveats
+from bnt.report._evidence import CohortFacts, covariate_caveat, study_caveats
 from bnt.report._study_page import site_table
 from bnt.splits import named_splits
 from bnt.studies._chance import adjusted_notes, covariate_sets, covariate_table
@@ -89,7 +89,7 @@ def test_a_class_never_predicted_is_a_caution():
 
 def test_of_several_classes_each_has_its_own_number_of_runs_that_never_predict_it():
     (said,) = adjusted_notes(pd.DataFrame({"variant": "svm", "never_predicted": ["a", "a, b", np.nan]}))
-    assert "never predicts a in 2 of 3 runs, b in 1 of 3 runs" in said
+    assert "predicts nobody as a in 2 of 3 runs, b in 1 of 3 runs" in said
     assert "--threshold" not in said  # which several classes do not have
 
 
@@ -100,6 +100,17 @@ def test_a_class_with_few_people_in_a_test_part_is_a_caveat():
     (_, said) = study_caveats(study, runs, 2, "", CohortFacts("", people))
     assert "Fewer than 10 people per test part in class “b” (20 in all)" in said
     assert len(study_caveats(study, runs.assign(n_test=100), 2, "", CohortFacts("", people))) == 0
+
+
+def test_covariates_that_alone_score_as_high_as_the_best_model_are_a_caveat():
+    summary = pd.DataFrame({"variant": ["svm", "ridge"], "r": [0.4, 0.65]})
+    alone = pd.DataFrame({"variant": ["motion only", "site only"], "r": [0.64, 0.837]})
+    (said,) = covariate_caveat(summary, alone, "r")
+    assert "site only (0.837)" in said
+    assert "ridge, has r 0.650" in said
+    assert "motion" not in said
+    assert covariate_caveat(summary, alone[:1], "r") == []
+    assert covariate_caveat(summary, pd.DataFrame(), "r") == []
 
 
 def test_the_number_of_sites_told_is_a_whole_number():
@@ -133,4 +144,4 @@ def test_the_site_alone_predicts_nothing_where_training_has_one_site():
 def test_models_that_never_predict_the_same_classes_share_a_sentence():
     rows = [{"variant": name, "never_predicted": "1" if name == "h" else "0"} for name in "abcdefgh"]
     said = adjusted_notes(pd.DataFrame(rows))
-    assert [text.partition(" never")[0] for text in said] == ["Caution: a, b, c, d, e and 2 more", "Caution: h"]
+    assert [text.partition(" predict")[0] for text in said] == ["Caution: a, b, c, d, e and 2 more", "Caution: h"]

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import counted, spoken
+from bnt._words import counted, shown_name, spoken
 from bnt.cohort import load_cohort
 from bnt.cohort._beside import root_of
 from bnt.cohort._files import read_json
 from bnt.cohort._inspect import people_of
 from bnt.cohort._store import DESCRIBED, canonical_kind
+from bnt.connectivity import KINDS
 from bnt.errors import BadInput
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS, find_leak
@@ -60,7 +61,8 @@ class CohortFacts:
     def connectomes(self, n_rois: int, kind: str) -> str:
         """Return the number of ROIs, the atlas where it is known, and the kind of connectivity."""
         atlas = self.facts.get("atlas")
-        return f"{n_rois} ROIs{f' of {atlas}' if atlas else ''}, {canonical_kind(kind)}"
+        correlation = KINDS[canonical_kind(kind)].description.rpartition(", ")[0]  # without what the diagonal is
+        return f"{n_rois} ROIs{f' of {atlas}' if atlas else ''}, {correlation}"
 
     def other_atlases(self) -> str:
         """Return the atlases beside the cohort's own, with their numbers of ROIs."""
@@ -296,7 +298,8 @@ def study_caveats(
     if runs["n_test"].min() < SMALL_TEST:
         found.append(f"The test parts have {runs['n_test'].min()} subjects: single scores are very uncertain.")
     found += _rare_caveats(study, runs, cohort)
-    found += [sentence for sentence in adjusted_notes(runs) if sentence.startswith("Caution")]
+    cautions = [sentence for sentence in adjusted_notes(runs) if sentence.startswith("Caution")]
+    found += [sentence.removeprefix("Caution: ") for sentence in cautions]
     if "auroc" in runs:
         spread = runs.groupby("variant", sort=False)["auroc"].std()
         shaky = spread[spread > UNSTABLE_SD]
@@ -305,3 +308,18 @@ def study_caveats(
             names += f" and {len(shaky) - MOST_NAMED} more" if len(shaky) > MOST_NAMED else ""
             found.append(f"Unstable over splits: {names}. A single split of such a model is not reliable.")
     return found
+
+
+def covariate_caveat(summary: pd.DataFrame, covariates: pd.DataFrame, metric: str) -> list[str]:
+    """Return a caveat about covariates or sites that alone score as high as the best model."""
+    if covariates.empty or metric not in covariates or not summary[metric].notna().any():
+        return []
+    best = summary.sort_values(metric, ascending=False).iloc[0]
+    alone = covariates[covariates[metric] >= best[metric]]
+    said = [f"{row['variant']} ({spoken(row[metric], metric)})" for _, row in alone.iterrows()]
+    if not said:
+        return []
+    return [
+        f"No model scores higher than these without connectomes: {', '.join(said)}; the best model, "
+        f"{best['variant']}, has {shown_name(metric)} {spoken(best[metric], metric)}. Its predictions may follow them."
+    ]

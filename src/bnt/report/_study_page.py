@@ -95,6 +95,8 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
     if not runs.empty:
         metric = score_name(runs)
         summary, comparisons = stored_tables(folder, runs)
+        covariates = read_covariates(folder, study["splits"])
+        page["caveats"] += evidence.covariate_caveat(summary, covariates, metric)
         page |= {
             "lead": lead(summary, comparisons, metric),
             "metric": shown_name(metric),
@@ -103,7 +105,7 @@ def study_page(folder: Path, refresh: int = 0, with_ids: bool = False) -> dict[s
                 summary,
                 comparisons,
                 metric,
-                read_covariates(folder, study["splits"]),
+                covariates,
                 by_site=bool(study.get("site_caution")),
             ),
             "site_accuracy": site_table(runs),

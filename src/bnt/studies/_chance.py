@@ -342,5 +342,5 @@ def adjusted_notes(runs: pd.DataFrame) -> list[str]:
             named = ", ".join(names[:MOST_NAMED])
             named += f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             verb = "predicts" if len(names) == 1 else "predict"
-            found.append(f"Caution: {named} never {verb} {every}; --class-weight balanced{also} may help.")
+            found.append(f"Caution: {named} {verb} nobody as {every}; --class-weight balanced{also} may help.")
     return found
