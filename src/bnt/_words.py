@@ -50,14 +50,28 @@ def track(items: Iterable[Item], label: str, total: int | None = None) -> Iterat
 
         yield from bar(items, label, total=total, console=Console(stderr=True), transient=True)
         return
-    started = last = time.monotonic()
+    last = first = time.monotonic()
     for done, item in enumerate(items):
         now = time.monotonic()
+        if done == 1:
+            first = now  # what came before it also started processes: no measure of the items to come
         if done and now - last >= SECONDS_BETWEEN_LINES:
             last = now
-            left = f", about {(now - started) / done * (total - done):.0f} s left" if total else ""
+            left = f", about {duration((now - first) / (done - 1) * (total - done))} left" if total and done > 1 else ""
             say(f"{label}: {done} of {total or 'unknown'}{left}")
         yield item
+
+
+def stage_name(stage: str) -> str:
+    """Return a stage of training in words, for people who watch it.
+
+    Examples
+    --------
+    >>> stage_name("member0-selected"), stage_name("member1-refit")
+    ('Network 1', 'Network 2, refitted')
+    """
+    member, _, what = stage.partition("-")
+    return f"Network {int(member.removeprefix('member')) + 1}{', refitted' if what == 'refit' else ''}"
 
 
 def shown_name(metric: str) -> str:

@@ -205,7 +205,7 @@ def test_bnt_tune_prints_what_it_chose(cohort_folder, tmp_path, capsys):
     out = tmp_path / "study"
     assert main(["tune", str(cohort_folder), "--model", "ridge", "--out", str(out), "--jobs", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "chosen on site-stratified:0:split0: penalty=" in printed
+    assert "Chosen for split0: penalty=" in printed
     assert "ridge-tuned" in printed
     assert {"trials.csv", "chosen.csv", "summary.md", "study.json"} <= {f.name for f in out.iterdir()}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import tyro
 
-from bnt._words import SECONDS_BETWEEN_LINES, say
+from bnt._words import SECONDS_BETWEEN_LINES, duration, say, stage_name
 from bnt.cli._parsing import parse_settings, typed
 from bnt.errors import BadInput
 
@@ -300,14 +300,14 @@ class EpochLine:
         if stage != self._stage:
             self._stage, self._started = stage, time.monotonic() - line["seconds"]
             if self._bar is not None:
-                self._task = self._bar.add_task(stage, total=line["of"], note="")
+                self._task = self._bar.add_task(stage_name(stage), total=line["of"], note="")
         score = line["val_score"]
-        note = f"loss {line['loss']:.4f}" + (f", validation {score:.4f}" if score is not None else "")
+        note = f"loss {line['loss']:.4f}" + (f", validation score {score:.4f}" if score is not None else "")
         if self._bar is not None:
             self._bar.update(self._task, completed=line["epoch"], note=note)
             return
         left = (time.monotonic() - self._started) / line["epoch"] * (line["of"] - line["epoch"])
-        say(f"{stage}: epoch {line['epoch']} of {line['of']}, {note}, {left:.0f} s left")
+        say(f"{stage_name(stage)}: epoch {line['epoch']} of {line['of']}, {note}, {duration(left)} left")
 
 
 class Board:
@@ -336,7 +336,6 @@ class Board:
 
     def __call__(self, running: Sequence[Any], done: int, total: int, failures: dict[str, str]) -> None:
         """Show how the study stands."""
-        from bnt._words import duration
         from bnt.studies._engine import last_line
 
         now = time.monotonic()
@@ -356,7 +355,7 @@ class Board:
             if line and not note:
                 score = line.get("val_score")
                 note = f"epoch {line['epoch']}, loss {line['loss']:.4f}"
-                note += f", validation {score:.4f}" if score is not None else ""
+                note += f", validation score {score:.4f}" if score is not None else ""
             lines.append(f"  {job.name}: {note or 'starting'}")
         if self._live is not None:
             from rich.text import Text

@@ -58,7 +58,8 @@ class Export:
             model_file=self.model_file,
         )
         for file in sorted(out.iterdir()):
-            print(f"{file} ({file.stat().st_size / 1e6:.2f} MB)")
+            size = file.stat().st_size
+            print(f"{file} ({size / 1e6:.1f} MB)" if size > 1e5 else f"{file} ({size / 1e3:.1f} kB)")
         if not self.license:
             print("The card claims no licence: --license mit (or another) does.")
         if self.hub is not None:

@@ -209,7 +209,9 @@ def check_permutations(n: int, refitted: list[str], y: np.ndarray, label: str, t
 
 def explanation(reference: str, n_splits: int, comparisons: pd.DataFrame, permutations: int) -> str:
     """Return how to read the table, in a sentence or two: of what is in it and beside it."""
-    text = f"Means ± SD over {n_splits} split{'s' if n_splits != 1 else ''}"
+    if n_splits == 1:
+        return "One split: scores have no SD, and differences no interval."
+    text = f"Means ± SD over {n_splits} splits"
     if not len(comparisons):
         return f"{text}."
     text += (
@@ -295,9 +297,10 @@ class Tune:
         print(trial_table(trials))
         impossible = trials[trials["status"] == "impossible"].groupby("setting", sort=False)["reason"].first()
         for setting, reason in impossible.items():
-            print(f"impossible: {setting}: {reason}")
+            print(f"Impossible: {setting}: {reason}")
         for _, row in chosen.iterrows():
-            print(f"chosen on {row['split']}: {row['setting']} (validation {row['validation_score']:.3f})")
+            name = str(row["split"]).rpartition(":")[2]
+            print(f"Chosen for {name}: {row['setting']} (validation score {row['validation_score']:.3f})")
         if (self.out / "summary.md").is_file():
             print("\nTested once:\n\n" + (self.out / "summary.md").read_text())
         print(f"Tables: {self.out}/trials.csv, chosen.csv, summary.csv.  Page: bnt report {self.out}")
@@ -311,7 +314,7 @@ def how_long(tuning: Tuning, options: Tune) -> str:
 
     A step of the model as it is is measured; settings make it larger or smaller.
     """
-    from bnt._words import duration
+    from bnt._words import counted, duration
     from bnt.errors import BadInput
     from bnt.models import find_entry
     from bnt.studies._engine import is_done
@@ -334,7 +337,8 @@ def how_long(tuning: Tuning, options: Tune) -> str:
         seconds = steps * BEYOND_STEPS * step / options.machine.processes()
     except BadInput:  # it cannot be made as it is, and --no-baseline asks for its settings only
         return ""
-    return f": about {duration(seconds)} with {base.recipe.epochs} epochs each, at the speed of the model as it is"
+    epochs = counted(base.recipe.epochs, "epoch")
+    return f": about {duration(seconds)} with {epochs} each, at the speed of the model as it is"
 
 
 def parse_grid(words: tuple[str, ...]) -> dict[str, list[Any]]:

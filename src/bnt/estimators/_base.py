@@ -19,7 +19,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from bnt._words import say
+from bnt._words import say, stage_name
 from bnt.cohort import Cohort
 from bnt.cohort._files import new_folder, readable, write_atomic
 from bnt.cohort._triangle import n_edges
@@ -267,7 +267,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
 
         def watch(stage: str, line: dict[str, Any]) -> None:
             score = "" if line["val_score"] is None else f", validation score {line['val_score']:.3f}"
-            say(f"{stage}: epoch {line['epoch']} of {recipe.epochs}, loss {line['loss']:.4f}{score}")
+            say(f"{stage_name(stage)}: epoch {line['epoch']} of {recipe.epochs}, loss {line['loss']:.4f}{score}")
 
         return watch
 

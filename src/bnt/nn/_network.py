@@ -182,8 +182,12 @@ def check_positive(**sizes: int) -> None:
 def check_heads(name: str, n_heads: int, width: int) -> None:
     """Refuse a number of heads that does not divide the width they share."""
     if n_heads < 1 or width % n_heads:
-        fitting = ", ".join(str(m) for m in range(1, min(width, 32) + 1) if width % m == 0)
-        raise BadInput(f"{name} is {n_heads}, which does not divide the width {width}; use {fitting}.")
+        fitting = [m for m in range(1, min(width, 32) + 1) if width % m == 0]
+        near = max(m for m in fitting if m <= max(n_heads, 1))
+        raise BadInput(
+            f"{name} is {n_heads}, which does not divide the width {width}; use {', '.join(map(str, fitting))}: "
+            f"--option {name}={near}, among several models MODEL:{name}={near}."
+        )
 
 
 # -- the training step ---------------------------------------------------------------------------------
