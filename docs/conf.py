@@ -40,6 +40,8 @@ sphinx_gallery_conf = {
     "copyfile_regex": r".*\.rst",
 }
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 html_title = "bnt: brain networks to predictions"
 html_show_sphinx = html_show_copyright = False
 autosummary_generate = False
@@ -51,8 +53,8 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 
 def fill(app: object, name: str, source: list[str]) -> None:
-    """Name files of results/ where a page links to them: they are beside the documentation, not in it."""
-    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./(results/[^)]*)\)", r"\1 (`\2`)", source[0])
+    """Make links to files of results/ downloads: they are beside the documentation, not in it."""
+    source[0] = re.sub(r"\[([^\]]+)\]\(((?:\.\./)+results/[^)]*)\)", r"{download}`\1 <\2>`", source[0])
 
 
 def commands(app: object) -> None:
