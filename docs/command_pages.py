@@ -90,7 +90,7 @@ def page(name: str, output: str) -> str:
     )
     before = "".join(f"After `{line}`:\n\n" for line in BEFORE.get(name, ()))
     about = re.sub(r"(--[a-z][a-z-]*)", r"`\1`", getdoc(find_command(name)) or "")
-    more = f"[{GUIDE[name].replace('-', ' ').capitalize()}](../{GUIDE[name]}.md) tells more."
+    more = f"Guide: [{GUIDE[name].replace('-', ' ').capitalize()}](../{GUIDE[name]}.md)."
     example = f"## Example\n\n{before}{shown}"
     return f"# bnt {name}\n\n{about}\n\n{more}\n\n{example}\n\n## Options\n\n```text\n{help_of(name)}\n```\n"
 

@@ -43,11 +43,12 @@ matrix = square(found.score, diagonal=0.0)
 limit = abs(matrix).max()
 image = axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit)
 axes.set(xlabel="ROI", ylabel="ROI")
-figure.colorbar(image, label="pattern")
-# With the coordinates of a real atlas in ``cohort.rois``, :func:`bnt.plotting.glass_brain` draws the strongest in a
-# brain.
+bar = figure.colorbar(image, label="pattern")
 
 # %%
+# With the coordinates of a real atlas in ``cohort.rois``, :func:`bnt.plotting.glass_brain` draws the strongest in a
+# brain.
+#
 # Does it name the right ones?
 # ----------------------------
 # Only a simulation knows which connections carry the effect.
@@ -60,4 +61,6 @@ print(f"Planted among the strongest connections: {found_planted.top:.0%}, by cha
 # Refits on other samples of the training people, with the true labels and with shuffled ones. A map that is as stable
 # with shuffled labels shows how the method behaves, not what differs between the groups.
 check = sanity_check(config, cohort, train, val, test, n=3)
-print(check)
+for labels, maps in (("true", check.true), ("shuffled", check.shuffled)):
+    print(f"Correlation of the maps of {maps.n_maps} refits, {labels} labels: {maps.rank_correlation:.2f}")
+print("The check is passed." if check.passed else "The check is not passed.")

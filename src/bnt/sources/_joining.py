@@ -21,7 +21,13 @@ from bnt.sources._scan import Scan, named
 
 
 def join_tables(
-    found: Found, source: Path, given: str | Path | None, *, drop_unlisted: bool = False, **columns: Any
+    found: Found,
+    source: Path,
+    given: str | Path | None,
+    *,
+    drop_unlisted: bool = False,
+    labels_needed: bool = True,
+    **columns: Any,
 ) -> Found:
     """Return the scans with everything that tables say about them as columns.
 
@@ -33,6 +39,8 @@ def join_tables(
         The participants table; else the one above derivatives or in a plain folder.
     drop_unlisted : bool
         Leave scans out that the table does not list, instead of refusing them.
+    labels_needed : bool
+        Refuse a table that was not given and lists none of the scans, instead of leaving it aside.
     **columns
         ``id_column``, ``site_column``, ``family``, ``keep_case`` and ``missing`` of
         :func:`~bnt.sources._people.read_participants`.
@@ -43,6 +51,11 @@ def join_tables(
         inside = [source / f"participants.{e}" for e in ("tsv", "csv")]
         file = find_participants(source) if derived else next((f for f in inside if f.is_file()), None)
     people = None if file is None else read_participants(file, **columns)
+    if people is not None and given is None and not labels_needed:
+        ids = list(dict.fromkeys(scan.participant for scan in found.scans))
+        if all(row is None for row in people.rows_of(ids)):  # a table of other people, such as those of training
+            say(f"{people.file} lists none of these {len(ids)} people and is not used.")
+            people = None
     found = with_participants(found, people, source.name, drop_unlisted)
     if people is not None:
         found = with_sessions(found, people, source)
