@@ -24,7 +24,7 @@ PRELOADED = (
     "sklearn.linear_model",
     "threadpoolctl",
 )
-FOR_NETWORKS = ("bnt.models._bnt", "torch._dynamo")  # the second is what torch's optimisers import when first made
+FOR_NETWORKS = ("bnt.models._bnt",)
 
 
 def start_server(threads: int, models: Iterable[str]) -> Any:
