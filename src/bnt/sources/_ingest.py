@@ -264,7 +264,7 @@ def read_cohort(
             participants=participants,
             denoising=denoising,
         )
-        columns = {"id_column": id_column, "site_column": site_column}
+        columns: dict[str, Any] = {"id_column": id_column, "site_column": site_column}
         found = join_tables(found, source, participants, labels_needed=False, **columns)
         transpose = before is not None and bool(before.source.get("transpose"))
         return ingest(found, Rules(runs or "average", min_volumes, transpose=transpose), source.name)
