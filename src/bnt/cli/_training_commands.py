@@ -223,10 +223,10 @@ class Train:
         from bnt.models.classical._inputs import memory_bound
         from bnt.splits._protocols import choose_split
         from bnt.training import find_recipe
+        from bnt.training._checkpoint import Tracking
         from bnt.training._config import describe
         from bnt.training._processes import current
         from bnt.training._run import follow_run, train_run
-        from bnt.training._tracking import Tracking
 
         cohort = load_cohort(self.cohort)
         target, splitting, training = self.target, self.splitting, self.training

@@ -1,15 +1,16 @@
-"""Checkpoints: the state of a training loop in safetensors files, to resume from."""
+"""What is written while a network trains: checkpoints to resume from, in safetensors files, and logs of trackers."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from inspect import unwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 import torch
@@ -20,6 +21,10 @@ from bnt.cohort._files import readable, sync_file, sync_folder, write_atomic
 from bnt.errors import BadInput
 from bnt.nn._network import AveragedWeights
 from bnt.training._recipe import Recipe
+
+if TYPE_CHECKING:
+    from bnt.training._config import RunConfig
+    from bnt.training._loop import EpochWatcher
 
 
 def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
@@ -234,3 +239,151 @@ class Checkpoint:
         """Delete the checkpoint when it is no longer needed."""
         for file in (self.path, self.note):
             file.unlink(missing_ok=True)
+
+
+# -- optional logs of TensorBoard, MLflow or Weights & Biases, as local files -------------------------------
+
+
+class _TensorBoard:
+    """Event files for ``tensorboard --logdir FOLDER``."""
+
+    needs = "tensorboard, in the extra [track]"
+
+    def __init__(self, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / name))
+        self._writer.add_text("settings", "\n".join(f"    {k} = {v}" for k, v in settings.items()))
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for key, value in values.items():
+            self._writer.add_scalar(key, value, step)
+
+    def close(self, values: Mapping[str, float], step: int, done: bool) -> None:
+        self.log(values, step)
+        self._writer.close()
+
+
+class _MLflow:
+    """A store of files for ``mlflow ui --backend-store-uri FOLDER``; a server only if MLFLOW_TRACKING_URI names one."""
+
+    needs = "mlflow-skinny, in the extra [track]"
+
+    def __init__(self, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("DO_NOT_TRACK", "true")
+        # Newer versions ask for this word before they write plain files, which need no database and no server.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        from mlflow.tracking import MlflowClient
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or folder.resolve().as_uri())
+        found = self._client.get_experiment_by_name("bnt")
+        experiment = found.experiment_id if found else self._client.create_experiment("bnt")
+        self._run = self._client.create_run(experiment, run_name=name).info.run_id
+        for key, value in settings.items():
+            self._client.log_param(self._run, key, str(value)[:500])
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        for key, value in values.items():
+            self._client.log_metric(self._run, key, value, step=step)
+
+    def close(self, values: Mapping[str, float], step: int, done: bool) -> None:
+        self.log(values, step)
+        self._client.set_terminated(self._run, "FINISHED" if done else "FAILED")
+
+
+class _Wandb:
+    """Weights & Biases, offline unless WANDB_MODE says otherwise; ``wandb sync`` sends it later, if you want."""
+
+    needs = "wandb: pip install wandb"
+
+    def __init__(self, name: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        import wandb  # type: ignore[import-not-found,unused-ignore]
+
+        folder.mkdir(parents=True, exist_ok=True)
+        mode = os.environ.get("WANDB_MODE", "offline")
+        self._run = wandb.init(project="bnt", name=name, dir=str(folder), config=dict(settings), mode=mode)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self, values: Mapping[str, float], step: int, done: bool) -> None:
+        for key, value in values.items():
+            self._run.summary[key] = value
+        self._run.finish(exit_code=0 if done else 1)
+
+
+TRACKERS: dict[str, Any] = {"tensorboard": _TensorBoard, "mlflow": _MLflow, "wandb": _Wandb}
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings as ``recipe.lr``, value."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+class Tracking:
+    """The trackers of one run together, as a watcher; an exception inside the block ends them as failed.
+
+    They take the run's settings first, one line per epoch, and the test metrics at the end. Their libraries are
+    imported when they are made: training needs none of them.
+
+    Parameters
+    ----------
+    names : sequence of {"tensorboard", "mlflow", "wandb"}
+    run : path
+        The run's folder: its name is the run's name.
+    folder : path, optional
+        Where the trackers write; a folder of the tracker's name beside the run without it.
+    watch : callable, optional
+        Another watcher to pass each epoch on to.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        config: RunConfig,
+        run: str | Path,
+        *,
+        folder: str | Path | None = None,
+        watch: EpochWatcher | None = None,
+    ) -> None:
+        run = Path(run).resolve()
+        settings = dict(_flat(config.to_dict()))
+        self._watch, self._step = watch, 0
+        self._values: dict[str, float] = {}
+        self.trackers = []
+        for name in names:
+            if name not in TRACKERS:
+                raise BadInput(f"Unknown tracker {name!r}: choose from {', '.join(TRACKERS)}.")
+            place = Path(folder) if folder is not None else run.parent / f"{name}-log"
+            try:
+                self.trackers.append(TRACKERS[name](run.name, place, settings))
+            except ImportError as error:
+                needed = f"The tracker {name} needs the package {TRACKERS[name].needs} ({error})."
+                raise BadInput(needed, parameter="track") from error
+
+    def __call__(self, stage: str, line: dict[str, Any]) -> None:
+        """Pass an epoch on to all; steps are counted on from one stage of training to the next."""
+        self._step += 1
+        wanted = {k: line.get(k) for k in ("loss", "val_score", "lr", "seconds")}
+        for tracker in self.trackers:
+            tracker.log({f"{stage}/{k}": float(v) for k, v in wanted.items() if v is not None}, self._step)
+        if self._watch is not None:
+            self._watch(stage, line)
+
+    def tested(self, report: Mapping[str, Any]) -> None:
+        """Take the test metrics of a finished run's report."""
+        self._values = {f"test/{k}": float(v) for k, v in report["test"].items() if isinstance(v, int | float)}
+
+    def __enter__(self) -> Tracking:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        done = kind is None and bool(self._values)
+        for tracker in self.trackers:
+            tracker.close(self._values if done else {}, self._step, done)
