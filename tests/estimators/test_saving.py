@@ -12,7 +12,7 @@ import bnt
 from bnt import BrainNetworkClassifier, BrainNetworkRegressor, Cohort, SiteStratifiedSplit
 from bnt.cli._main import main
 from bnt.errors import BadInput
-from bnt.report._commands import train_command
+from bnt.report._render import train_command
 from bnt.splits import Split
 from bnt.training._config import describe
 from bnt.training._recipe import Recipe, find_recipe

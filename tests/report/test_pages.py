@@ -18,10 +18,9 @@ from markupsafe import escape
 from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.report import _evidence as evidence
-from bnt.report._commands import compare_command, split_table, train_command
 from bnt.report._explained import read_explanation
 from bnt.report._pages import LARGEST, run_page, watch_report, write_report
-from bnt.report._render import cell
+from bnt.report._render import cell, compare_command, split_table, train_command
 from bnt.splits import read_splits
 from bnt.training._trained import seal
 

@@ -18,10 +18,9 @@ from bnt.cohort._files import holder, readable, writable, write_atomic
 from bnt.errors import BadInput
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
-from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
 from bnt.report._explained import Explanation, edge_matrix, read_explanation
-from bnt.report._render import Chart, render, shareable
+from bnt.report._render import Chart, render, shareable, split_table, train_command
 from bnt.report._study_page import planned_runs, study_page
 from bnt.report._tested import of_subjects
 from bnt.splits import read_splits
@@ -349,8 +348,8 @@ def reproducibility(folder: Path, result: RunResult, with_ids: bool) -> dict[str
     digests = [f"weights sha256 {report['weights_sha256']}", f"data sha256 {config.data_sha256}"]
     return {
         "needs_table": not above.is_file() and SplitName.parse(config.split).seed is None,
-        "command": commands.train_command(config, table),
-        "splits": (commands.split_table({config.split: folder}) or None) if with_ids else None,
+        "command": train_command(config, table),
+        "splits": (split_table({config.split: folder}) or None) if with_ids else None,
         "settings": (folder / "config.toml").read_text(encoding="utf-8"),
         "versions": "\n".join([*versions, *digests]),
     }

@@ -12,9 +12,8 @@ from bnt._words import counted, heading, is_share, p_value, p_words, shown, show
 from bnt.cohort._files import readable, without_folders
 from bnt.errors import BadInput
 from bnt.plotting import _charts as charts
-from bnt.report import _commands as commands
 from bnt.report import _evidence as evidence
-from bnt.report._render import Chart, shareable
+from bnt.report._render import Chart, compare_command, permutation_words, shareable, split_table
 from bnt.report._tested import MOST_LINES, MOST_PANELS, chosen_models, of_subjects
 from bnt.studies._chance import read_covariates
 from bnt.studies._results import (
@@ -346,10 +345,10 @@ def reproducibility(
     reference = str(comparisons["reference"].iloc[0]) if len(comparisons) else None
     typed = study.get("commands", [])
     compared = all(command.startswith("bnt compare ") for command in typed)
-    permutations = commands.permutation_words(summary, typed)
+    permutations = permutation_words(summary, typed)
     return {
-        "command": commands.compare_command(study, config, reference, permutations) if compared else "",
+        "command": compare_command(study, config, reference, permutations) if compared else "",
         "typed": "\n".join(typed),
-        "splits": (commands.split_table(first) or None) if with_ids else None,
+        "splits": (split_table(first) or None) if with_ids else None,
         "settings": (folder / "study.json").read_text(),
     }
