@@ -211,10 +211,6 @@ def write_theory(folder: str | Path, found: Findings | None = None) -> Findings:
 _HEADS = ("0", "π/21", "π/6", "π/3", "π/2", "2π/3", "5π/6", "π")
 
 
-def _angle_rows(values: np.ndarray) -> str:
-    return rows(("r", *_HEADS), [[f"{r:g}", *(f"{v:.5f}" for v in line)] for r, line in zip(t.RADII, values)])
-
-
 def _ratio_rows(found: Findings) -> str:
     body = [[str(k), str(v), *(f"{value:.3f}" for value in line)] for (k, v), line in found.ratios.items()]
     return rows(("K", "V", *(f"r = {r:g}" for r in SIZE_RADII)), body)
@@ -243,6 +239,7 @@ def _contest_rows(found: Findings) -> str:
 def page(found: Findings, picture: str = "theory.png") -> str:
     """Return the page as Markdown."""
     linear, same = found.angles["linear"], found.same
+    angles = [[f"{r:g}", *(f"{v:.5f}" for v in line)] for r, line in zip(t.RADII, linear)]
     design, square = found.designs[10, 200], found.designs[8, 8]
     return PAGE.format(
         **vars(found),
@@ -251,7 +248,7 @@ def page(found: Findings, picture: str = "theory.png") -> str:
         n_angular=t.N_ANGULAR,
         n_points=t.N_POINTS,
         gains=", ".join(f"{100 * (line[-1] / line[4] - 1):+.0f} % at r = {r:g}" for r, line in zip(t.RADII, linear)),
-        angle_rows=_angle_rows(linear).rstrip(),
+        angle_rows=rows(("r", *_HEADS), angles).rstrip(),
         ratio_rows=_ratio_rows(found).rstrip(),
         ascent_rows=_ascent_rows(found).rstrip(),
         contest_rows=_contest_rows(found).rstrip(),

@@ -100,7 +100,8 @@ def write_paper(folder: str | Path, out: str | Path, *, overwrite: bool = False)
                 "Participants; p-values are not corrected for several measures.",
             )
         caption = " ".join([f"Test scores over {counted(len(study['splits']), 'split')}, mean ± SD.", primary])
-        caption = " ".join([without_citations(caption), *map(without_advice, notes(runs, compared))])
+        caption = CITED.sub("", caption).replace("`", "").replace(" ,", ",").replace(" .", ".").replace("  ", " ")
+        caption = " ".join([caption, *map(without_advice, notes(runs, compared))])
         write_table(
             work, "results", results(shared, compared, name), shown_results(shared, compared, score_name(runs)), caption
         )
@@ -148,11 +149,6 @@ def primary_test(summary: pd.DataFrame, comparisons: pd.DataFrame) -> tuple[str,
         how = chance_words(summary)
         return "p_chance", f"The primary p-value is against chance, (b + 1) / (m + 1): {how} {{{{Phipson 2010}}}}."
     return "", ""
-
-
-def without_citations(text: str) -> str:
-    """Return a neutral text for a caption."""
-    return CITED.sub("", text).replace("`", "").replace(" ,", ",").replace(" .", ".").replace("  ", " ")
 
 
 # -- tables ----------------------------------------------------------------------------------------

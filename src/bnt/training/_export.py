@@ -179,7 +179,8 @@ def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool, in
     head = "\n".join(
         ["---", *(f"{name}: {json.dumps(value)}" for name, value in metadata(config, report, licence).items()), "---"]
     )
-    reads = "connectomes and time series" if _reads_series(config) else "connectomes"
+    of_series = not is_own(config.model) and find_entry(config.model).needs_series
+    reads = "connectomes and time series" if of_series else "connectomes"
     rois = f", {', '.join(config.rois[:3])} and so on" if config.rois else ""
     lines = [
         "## How to use it",
@@ -209,10 +210,6 @@ def card(config: RunConfig, report: dict[str, Any], licence: str, onnx: bool, in
         "",
     ]
     return "\n".join([head, "", model_card(config, report, in_epochs).rstrip("\n"), "", *lines])
-
-
-def _reads_series(config: RunConfig) -> bool:
-    return not is_own(config.model) and find_entry(config.model).needs_series
 
 
 def metadata(config: RunConfig, report: dict[str, Any], licence: str) -> dict[str, Any]:

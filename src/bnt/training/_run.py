@@ -7,7 +7,6 @@ import platform
 import resource
 import shutil
 import time
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -172,7 +171,7 @@ def _train_and_test(
     predicted = learner.predict(cohort, np.concatenate([val, test]))
 
     save_tensors(folder / "weights.safetensors", learner.state(), {"members": config.recipe.n_members})
-    write_lines(folder, lines)
+    write_atomic(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     people = people_of(cohort.participants)
     table = prediction_table(config.task, cohort, y, val, test, predicted, people)
     write_atomic(folder / "predictions.csv", table.to_csv(index=False))
@@ -193,7 +192,7 @@ def _train_and_test(
         **around,
         **({"solver": learner.solver} if learner.solver else {}),
         "refit_on_validation": config.recipe.refit,
-        "epochs": chosen_epochs(lines),
+        "epochs": [line["chosen_epoch"] for line in lines if "chosen_epoch" in line],  # whose weights each stage kept
         "n_parameters": learner.n_parameters,
         **({"processes": current().size} if current().size > 1 else {}),
         "seconds": round(time.perf_counter() - wall + wall_before, 2),
@@ -256,11 +255,6 @@ def spent_before(folder: Path) -> tuple[float, float]:
     return wall, cpu
 
 
-def chosen_epochs(lines: Sequence[dict[str, Any]]) -> list[int]:
-    """Return the epoch whose weights each stage kept."""
-    return [line["chosen_epoch"] for line in lines if "chosen_epoch" in line]
-
-
 def versions() -> dict[str, str]:
     """Return the versions that decide the bits."""
     return {
@@ -269,11 +263,6 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-
-
-def write_lines(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Write ``metrics.jsonl``: one line per epoch."""
-    write_atomic(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def recorder(folder: Path, watch: EpochWatcher | None) -> EpochWatcher:

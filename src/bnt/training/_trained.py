@@ -79,11 +79,6 @@ def read_shared(folder: Path) -> SharedModel:
     return SharedModel(shareable(config, config.model), threshold, report)
 
 
-def is_on_hub(word: str | Path) -> bool:
-    """Whether a word names a model on a hub."""
-    return str(word).startswith("hf:/")
-
-
 def repository(word: str | Path) -> tuple[str, str | None]:
     """Return owner and name, and the revision where one is given.
 
@@ -116,7 +111,7 @@ def local_model(word: str | Path) -> Path:
 
     Only the files of an export are downloaded, whatever else the repository holds; nothing in them is run.
     """
-    if not is_on_hub(word):
+    if not str(word).startswith("hf:/"):
         return Path(word)
     name, revision = repository(word)
     hub, word = hub_library(), PREFIX + str(word)[3:].lstrip("/")
