@@ -25,7 +25,7 @@ print(cohort.participants.head())
 # %%
 # A split
 # -------
-# Sites and classes are shared out evenly over the three parts, and nobody is in two of them. A person with two scans,
+# Sites and classes are shared out evenly over the three sets, and nobody is in two of them. A person with two scans,
 # twins, or two copies of one scan stay on one side.
 split = bnt.SiteStratifiedSplit(n_splits=1, seed=0)
 train, val, test = next(split.split(cohort, "diagnosis"))
@@ -46,6 +46,6 @@ for name, more in {"ridge": {}, "bnt": {"options": {"n_clusters": 4, "ffn": 32, 
     print(f"{name}: AUROC {roc_auc_score(*scores[name]):.3f}")
 
 # %%
-# One test part of about 50 people says little: the standard error of its AUROC is some 7 points. ``bnt compare``
+# One test set of about 50 people says little: the standard error of its AUROC is some 7 points. ``bnt compare``
 # repeats this on many splits and tests the difference with a correction for the people that splits share.
 roc_curves(scores)

@@ -4,7 +4,7 @@ Predict a score, without its confounds
 
 Age is a score: the model is a regression, and the result is a correlation with the true value, the error in years and
 R2. Motion differs with age and changes connectivity, so part of what a model finds may be motion. Confounds are
-regressed out within the training part.
+regressed out within the training set.
 """
 
 import matplotlib.pyplot as plt

@@ -73,7 +73,7 @@ def test_the_study_page_says_who_was_in_it_and_what_to_doubt(pages: dict[str, Pa
     text = pages["study"].read_text()
     assert len(text) < LARGEST
     assert "Caveats" in text
-    assert "The test parts have 18 subjects" in text
+    assert "The test sets have 18 subjects" in text
     assert "1 ASD" in text  # the class with the name that cohort.json gives it
     assert "no subject, family or scan on two sides" in text
     assert 'http-equiv="refresh"' not in text
@@ -150,7 +150,7 @@ def test_only_an_epoch_that_was_chosen_can_have_fitted_the_validation_part(
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(re.sub('select = "[a-z]+"', f'select = "{select}"', config))
     seal(run)
-    assert sum("overfitted the validation part" in caveat for caveat in run_page(run)["caveats"]) == said
+    assert sum("overfitted the validation set" in caveat for caveat in run_page(run)["caveats"]) == said
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -37,13 +37,13 @@ def cohort():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (([2, 3], [4], [5, 2]), "Subject sub-0002 is in both the training and the test part"),
-        (([2, 2], [4], [5]), "Subject sub-0002 is twice in the training part"),
+        (([2, 3], [4], [5, 2]), "Subject sub-0002 is in both the training and the test set"),
+        (([2, 2], [4], [5]), "Subject sub-0002 is twice in the training set"),
         (([0, 3], [1], [5]), r"sub-0000 \(training\) and sub-0001 \(validation\) are of one family \(family-0\)"),
-        (([0, 3], [], [5]), "validation part of the split is empty"),
+        (([0, 3], [], [5]), "validation set of the split is empty"),
         (([0, 3], [4], [40]), "subject number 40; the cohort has 40"),
         (([0, -1], [4], [5]), "subject number -1"),
-        (([0.5], [4], [5]), "training part is an array of float64"),
+        (([0.5], [4], [5]), "training set is an array of float64"),
     ],
 )
 def test_the_guard_names_the_subject(cohort, parts, message):
@@ -104,7 +104,7 @@ def test_ids_of_another_column_are_found_by_its_name(cohort, tmp_path):
         ),
         ("participant_id,s\nsub-0002,0\nsub-0003,3\n", "subject sub-0003: '3' is not train"),
         ("participant_id,s\nsub-0002,0\nsub-0002,1\n", "lists subject sub-0002 twice"),
-        ("participant_id,s\nsub-0002,0\nsub-0003,1\n", "split s: The test part of the split is empty"),
+        ("participant_id,s\nsub-0002,0\nsub-0003,1\n", "split s: The test set of the split is empty"),
         ("participant_id,s\nsub-0000,0\nsub-0001,1\nsub-0003,2\n", "are of one family"),
         ("name,s\nsub-0002,0\n", "first column must be one of"),
         ("participant_id\nsub-0002\n", "is not a table of splits"),

@@ -98,7 +98,7 @@ def test_a_class_with_few_people_in_a_test_part_is_a_caveat():
     study = {"label": "dx", "n_subjects": 100, "protocol": "kfold", "splits": ["s"] * 20, "variants": [{}, {}]}
     runs = pd.DataFrame({"variant": ["svm", "ridge"], "accuracy": 0.8, "n_test": 20})
     (_, said) = study_caveats(study, runs, 2, "", CohortFacts("", people))
-    assert "Fewer than 10 people per test part in class “b” (20 in all)" in said
+    assert "Fewer than 10 people per test set in class “b” (20 in all)" in said
     assert len(study_caveats(study, runs.assign(n_test=100), 2, "", CohortFacts("", people))) == 0
 
 

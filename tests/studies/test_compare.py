@@ -149,7 +149,7 @@ def test_training_on_a_test_part_of_one_class_says_what_is_undefined(odd_folder,
     words = ["--model", "svm", "--protocol", "loso", "--split", "2", "--out", str(tmp_path / "run")]
     assert main(["train", str(odd_folder), *words]) == 0
     said = capsys.readouterr().out
-    assert "AUROC undefined (a class is missing in the test part)" in said
+    assert "AUROC undefined (a class is missing in the test set)" in said
     assert "nan" not in said
 
 

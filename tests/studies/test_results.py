@@ -46,7 +46,7 @@ def test_an_undefined_auroc_is_said_with_the_number_of_splits_behind_the_mean(tm
     assert summary["auroc_n"].tolist() == comparisons["n_splits"].tolist() * 2 == [2, 2]
     table = markdown_table(summary, comparisons)
     assert table.count("(n = 2)") == 2  # accuracy is over all three
-    assert "AUROC is undefined on split loso:1 (one class in its test part)" in notes(runs, comparisons)[0]
+    assert "AUROC is undefined on split loso:1 (one class in its test set)" in notes(runs, comparisons)[0]
 
 
 def test_a_metric_that_no_split_has_is_a_dash(tmp_path):
@@ -63,7 +63,7 @@ def test_the_brier_score_of_several_classes_may_pass_one():
 
 
 def test_the_authors_splitter_is_corrected_by_the_people_its_test_parts_are_drawn_from():
-    """One training part; 100 of the 303 beside it are tested: under no difference, 5 % of intervals leave out zero."""
+    """One training set; 100 of the 303 beside it are tested: under no difference, 5 % of intervals leave out zero."""
     runs = runs_of({"bnt": [0.5, 0.6]}, n_val=203).assign(n_train=706, n_test=100)
     released = runs.assign(split="released:0:" + runs["split"])
     rng = np.random.default_rng(0)
@@ -77,7 +77,7 @@ def test_the_authors_splitter_is_corrected_by_the_people_its_test_parts_are_draw
             left_out[protocol] += not found.low <= 0 <= found.high
     assert left_out["released"] / n_trials == pytest.approx(0.05, abs=0.03)
     assert left_out["loso"] / n_trials > 0.15  # n_test / n_train is not the overlap there
-    assert "one training part" in notes(released, pd.DataFrame())[0]
+    assert "one training set" in notes(released, pd.DataFrame())[0]
 
 
 def test_whose_recall_is_meant_stands_below_the_table():

@@ -70,7 +70,7 @@ def test_a_run_counts_and_scores_people(cohort, tmp_path):
     by_scan = binary_metrics(test["label"].to_numpy() == 1, test["p_1"].to_numpy())
     width = np.diff(result.report["test"]["accuracy_ci"])[0]
     assert width > 1.3 * np.diff(by_scan["accuracy_ci"])[0]
-    assert f"{n} people of the test part ({len(test)} scans" in (tmp_path / "run" / "model_card.md").read_text()
+    assert f"{n} people of the test set ({len(test)} scans" in (tmp_path / "run" / "model_card.md").read_text()
 
 
 def test_a_score_is_of_people_too(cohort, tmp_path):

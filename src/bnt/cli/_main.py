@@ -87,7 +87,7 @@ COMMANDS = {
     ),
     "tune": Command(
         "_study_commands.Tune",
-        "search a model's settings inside the training part",
+        "search a model's settings inside the training set",
         "bnt tune cohort --model svm --out tuned",
         _REPEAT,
     ),

@@ -58,7 +58,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Around:
-    """What is done around any model, within the training part of each split."""
+    """What is done around any model, within the training set of each split."""
 
     harmonise: Literal["none", "combat"] = "none"
     """combat: bring the edges of sites to one mean and spread by ComBat (empirical Bayes)."""
@@ -70,7 +70,7 @@ class Around:
     class_weight: Literal["none", "balanced"] = "none"
     """balanced: classes count alike in training, however many subjects they have."""
     threshold: Literal["0.5", "validation"] = "0.5"
-    """Where the positive class begins: at 0.5, or where balanced accuracy on the validation part is highest."""
+    """Where the positive class begins: at 0.5, or where balanced accuracy on the validation set is highest."""
 
     def adjustments(self) -> Adjustments:
         """Return them as a run keeps them."""

@@ -209,7 +209,7 @@ def validation_summary(found: Validation) -> str:
     if own is not None:
         ends = ", ".join(shown(end, "auroc", "+") for end in (own.low, own.high))
         gap = f"{shown(own.value, 'auroc', '+')} points [{ends}]"
-        lines.append(f"  AUROC less that of the run's own test part {gap}")
+        lines.append(f"  AUROC less that of the run's own test set {gap}")
     return "\n".join([*lines, *found.findings])
 
 
@@ -219,7 +219,7 @@ class Explain:
 
     Writes tables (CSV), figures (PNG and PDF) and explain.json into DIR. What the model does not have is left out (a
     linear model has no attention). explain.json has the main numbers: n_subjects are those explained, and
-    n_subjects_of_map those that the edge map was computed from (a pattern uses the training part).
+    n_subjects_of_map those that the edge map was computed from (a pattern uses the training set).
     """
 
     trained_run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]

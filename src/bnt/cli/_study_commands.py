@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare models fairly: the same splits, the same seeds, the test part scored once, and proper statistics.
+    """Compare models fairly: the same splits, the same seeds, the test set scored once, and proper statistics.
 
     After an interruption the same command resumes and ends at the same numbers; with more models or splits it adds
     them to the study. Given while it runs, here or on another machine, it shares the work.
@@ -224,9 +224,9 @@ def explanation(reference: str, n_splits: int, comparisons: pd.DataFrame, permut
 
 @dataclass(frozen=True)
 class Tune:
-    """Tune a model inside the training part: the paper's grid (appendix F), your own, or a free search with Optuna.
+    """Tune a model inside the training set: the paper's grid (appendix F), your own, or a free search with Optuna.
 
-    Settings are compared on validation subjects or, with --protocol nested, over inner folds; the test part is scored
+    Settings are compared on validation subjects or, with --protocol nested, over inner folds; the test set is scored
     once, with the chosen setting and with the model as it is. After an interruption the same command resumes. STUDY
     holds trials.csv, chosen.csv and the study's tables.
     """
@@ -245,7 +245,7 @@ class Tune:
     trials: int = 20
     """Trials per split of a free search."""
     inner_folds: int = 5
-    """Inner folds that choose, with --protocol nested; other protocols choose on the validation part."""
+    """Inner folds that choose, with --protocol nested; other protocols choose on the validation set."""
     splitting: Annotated[Splits, tyro.conf.arg(name="")] = Splits(splits=1)
     seed: int = 0
     """Seed of training and of the search."""

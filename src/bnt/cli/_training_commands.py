@@ -54,7 +54,7 @@ class Split:
     seed: int = 0
     """Seed of the splits."""
     train_fraction: float = 1.0
-    """Keep this share of the training part, for learning curves."""
+    """Keep this share of the training set, for learning curves."""
     out: Path | None = None
     """Table to write, .csv or .tsv."""
     overwrite: bool = False
@@ -63,7 +63,7 @@ class Split:
     """Check this table against the cohort instead of making splits."""
 
     def run(self) -> None:
-        """Make or check splits and print the sizes of their parts."""
+        """Make or check splits and print the sizes of their sets."""
         from bnt.cohort import load_cohort
         from bnt.errors import BadInput
         from bnt.splits import named_splits, read_splits, save_splits
@@ -115,9 +115,9 @@ def _print_sizes(cohort: Cohort, splits: list[bnt.splits.Split]) -> None:
 class Audit:
     """Check anybody's table of splits, and predictions made with it, against a cohort.
 
-    Looks for subjects, families and scans on two sides, one training part for all splits, test parts used twice, no
-    validation part, predictions of people outside the test part, inverted labels, AUROCs of hard labels, and scores
-    that look as if the test part had been selected on. Exit code 1 if anything was found.
+    Looks for subjects, families and scans on two sides, one training set for all splits, test sets used twice, no
+    validation set, predictions of people outside the test set, inverted labels, AUROCs of hard labels, and scores
+    that look as if the test set had been selected on. Exit code 1 if anything was found.
     """
 
     splits: tyro.conf.Positional[Path]
@@ -273,7 +273,7 @@ def headline(report: dict, label: str) -> str:
     def words(name: str) -> str:
         if not isfinite(test[name]):
             why = "a class is missing" if "auroc" in test else "constant values"
-            return f"{shown_name(name)} undefined ({why} in the test part)"
+            return f"{shown_name(name)} undefined ({why} in the test set)"
         interval = test.get(f"{name}_ci")
         span = f" [{shown(interval[0], name)}, {shown(interval[1], name)}]" if interval else ""
         return f"{shown_name(name)} {spoken(test[name], name)}{span}"
@@ -301,7 +301,7 @@ def headline(report: dict, label: str) -> str:
     if report.get("never_predicted"):
         never = ", ".join(f"{label} = {name}" for name in report["never_predicted"])
         also = " or --threshold validation" if positive is not None else ""  # which two classes have
-        more.append(f"Caution: never predicted in the test part: {never}; --class-weight balanced{also} may help.")
+        more.append(f"Caution: never predicted in the test set: {never}; --class-weight balanced{also} may help.")
     return "\n".join(
         [
             f"{report['model']} on {report['n']['test']} test subjects{who}, 95 % intervals in brackets",
@@ -315,7 +315,7 @@ def headline(report: dict, label: str) -> str:
 class LearningCurve:
     """Draw score against the number of training people, and estimate how many a target score would need.
 
-    Every split is trained on shares of its training part; validation and test people stay the same. A curve
+    Every split is trained on shares of its training set; validation and test people stay the same. A curve
     a - b n^-c is fitted. Far beyond the number of people you have it is an extrapolation, with a wide interval. With
     --sites each site is left out once and tested by models trained on the given numbers of other sites.
     """
@@ -327,7 +327,7 @@ class LearningCurve:
     model: tuple[str, ...] = ("linear-ensemble",)
     """Models of `bnt models`, each with options if need be."""
     fractions: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-    """Shares of the training part."""
+    """Shares of the training set."""
     sites: tuple[int, ...] = ()
     """Numbers of training sites, for example 2 4 8 16, in place of fractions."""
     aim: float | None = None

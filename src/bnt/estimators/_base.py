@@ -161,7 +161,7 @@ class BrainNetworkEstimator(BaseEstimator, ABC):
             Classes, or scores; with a cohort also the name of a label.
         sample_weight : array, (n,), optional
         sites : array, (n,), optional
-            Used to share out the validation part, and by models that know sites. A cohort has its own.
+            Used to share out the validation set, and by models that know sites. A cohort has its own.
         groups : array, (n,), optional
             Subjects of one group stay on one side of the internal validation. A cohort has its own.
         participants : DataFrame or mapping of columns, optional

@@ -362,7 +362,7 @@ def hold_out(cohort: Cohort, y: np.ndarray, task: Task, fraction: float, seed: i
     """Return positions to train on and to select on; the second is empty where nothing can be held out.
 
     Sites and classes (quintiles of a score) are shared out evenly, and subjects of one group, or with one
-    scan, stay together. Nothing is held out where the part would have fewer than two subjects, or would
+    scan, stay together. Nothing is held out where the set would have fewer than two subjects, or would
     lack a class: no score could be computed there.
     """
     if not 0 <= fraction < 1:

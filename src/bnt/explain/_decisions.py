@@ -80,12 +80,12 @@ def keeps_no_subjects(folder: Path) -> bool:
 
 
 def part_ids(folder: Path, part: str) -> np.ndarray:
-    """Return the participants of one part of a run's split."""
+    """Return the participants of one set of a run's split."""
     return np.array(read_splits(folder / "splits.csv")[0].parts[part], dtype=str)
 
 
 def part_rows(folder: Path, cohort: Cohort, part: str) -> np.ndarray:
-    """Return the positions in a cohort of one part of a run's split; those it does not hold are left out."""
+    """Return the positions in a cohort of one set of a run's split; those it does not hold are left out."""
     position = {name: i for i, name in enumerate(cohort.ids.tolist())}
     return np.array([position[name] for name in part_ids(folder, part) if name in position], dtype=np.int64)
 
@@ -94,7 +94,7 @@ def training_part(folder: Path, config: RunConfig, cohort: Cohort | None = None)
     """Return where a run's training subjects are: in the cohort given, or in the one it was trained on.
 
     None where neither holds them all any more, and of a saved or exported model, which does not know their names. A
-    refitted run was trained on its validation part too.
+    refitted run was trained on its validation set too.
     """
     if keeps_no_subjects(folder):
         return None

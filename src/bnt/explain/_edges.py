@@ -2,7 +2,7 @@
 
 Attributions explain the margin of one class: its logit less the mean of the others' (the output itself for a score).
 They are taken with respect to edges, each of which stands twice in the matrix, and are relative to a baseline: the mean
-connectome of the training part, where the training subjects are at hand, and zero edges otherwise. A network with
+connectome of the training set, where the training subjects are at hand, and zero edges otherwise. A network with
 centred inputs carries that mean with its weights. An attribution says how the model used an edge; a pattern says where
 the data vary with the model's decision. Weights of linear models alone say neither (Haufe et al. 2014).
 

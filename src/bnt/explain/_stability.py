@@ -227,7 +227,7 @@ def resampled_maps(
     share: float = 0.8,
     seed: int = 0,
 ) -> np.ndarray:
-    """Refit a run's model on random parts of its training subjects and return the maps, (n, E).
+    """Refit a run's model on random samples of its training subjects and return the maps, (n, E).
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def resampled_maps(
     method : str, optional
         See :func:`bnt.explain._edges.edge_map`.
     share : float
-        Of the training subjects in each refit. Parts overlap, which makes true maps look more stable than those
+        Of the training subjects in each refit. The samples overlap, which makes true maps look more stable than those
         of new cohorts would be.
     """
     y = cohort.labels(config.label)

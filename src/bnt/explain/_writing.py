@@ -385,7 +385,7 @@ class Explanation:
 
 
 def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarray:
-    """Return the subjects to explain: a part of the run's split, or everyone in the cohort."""
+    """Return the subjects to explain: a set of the run's split, or everyone in the cohort."""
     if subjects == "all":
         return np.arange(len(cohort))
     if keeps_no_subjects(trained.folder):
@@ -395,7 +395,7 @@ def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarra
     rows = part_rows(trained.folder, cohort, subjects)
     if not len(rows):
         raise BadInput(
-            f"{cohort.path or 'The cohort'} has no subject of the {subjects} part of {trained.folder}: "
+            f"{cohort.path or 'The cohort'} has no subject of the {subjects} set of {trained.folder}: "
             "explain all subjects instead.",
             parameter="subjects",
         )

@@ -211,7 +211,7 @@ class Graphormer(Network):
         Dropout of embeddings and both branches of a layer, of attention weights, and of hidden units: 0, 0.1 and 0.1,
         as in the public code's base model.
     n_bins : int
-        Bins of connectivity, of equal share in the training part once :meth:`prepare` was called.
+        Bins of connectivity, of equal share in the training set once :meth:`prepare` was called.
     columns : bool
         Whether a node's embedding remembers which node an edge goes to, see :class:`BinnedNodes`.
     density : float
@@ -283,7 +283,7 @@ class Graphormer(Network):
         self.head = Head(self.readout.out_features, n_classes)
 
     def prepare(self, batches: Iterable[Tensor]) -> None:
-        """Set the bins to quantiles of the training part, given as batches (B, V, V)."""
+        """Set the bins to quantiles of the training set, given as batches (B, V, V)."""
         self.bins.learn(batches)
 
     def forward(

@@ -60,7 +60,7 @@ def train_member(
     """Train one member and return it with averaged weights, ready to predict.
 
     Adam, mixup, one cosine after a short warm-up, and an exponential average of the weights. Nothing is selected, so
-    that no validation part is needed.
+    that no validation set is needed.
 
     Parameters
     ----------

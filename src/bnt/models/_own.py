@@ -294,7 +294,7 @@ class OwnEstimator:
     _seed: int | None = None
 
     def fit(self, inputs: Inputs, y: np.ndarray) -> OwnEstimator:
-        """Fit on the edges of the training part."""
+        """Fit on the edges of the training set."""
         try:
             self.estimator.fit(inputs.edges, y)
         except ValueError as error:  # what scikit-learn says of data that it cannot learn from

@@ -1,6 +1,6 @@
-"""Curves: AUROC by epoch with and without stratification (appendix A), and by the size of the training part.
+"""Curves: AUROC by epoch with and without stratification (appendix A), and by the size of the training set.
 
-This is the only place where the test part is scored after every epoch: the figure is about it. Nothing is selected
+This is the only place where the test set is scored after every epoch: the figure is about it. Nothing is selected
 by these scores, and ordinary runs never see them. Each curve is trained in a process of its own, which resumes where it
 was interrupted.
 """
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 MODELS = ("san", "vanilla", "bnt")  # the paper left Graphormer out of this figure
 NOTES = """
 The paper shows one run as a picture and says that stratification makes the gap smaller and training stabler. The gap
-is the mean over epochs of |validation - test|. The test part is scored every epoch for this figure only: nothing is
+is the mean over epochs of |validation - test|. The test set is scored every epoch for this figure only: nothing is
 selected by it, no weights are averaged, and every epoch is trained.
 """
 SAMPLINGS = {"site-stratified": "stratified by site", "random": "random"}
@@ -126,7 +126,7 @@ def curves_text(plan: Plan, jobs: Sequence[Job], table: pd.DataFrame) -> str:
 
 def _score(value: tuple[float, float]) -> str:
     if not np.isfinite(value[0]):
-        return "–"  # one epoch, or a part with one class
+        return "–"  # one epoch, or a set with one class
     return f"{value[0]:.1f}" + (f" ± {value[1]:.1f}" if np.isfinite(value[1]) else "")
 
 
@@ -185,7 +185,7 @@ def draw_curves(table: pd.DataFrame) -> Figure:
 
 Lines = list[dict[str, Any]]
 CURVE = "curve.jsonl"  # appears last, whole: one line per epoch
-TESTING = 1.3  # the test part is scored as well
+TESTING = 1.3  # the test set is scored as well
 
 
 def jobs_of(plan: Plan, variants: Sequence[Variant], samplings: Sequence[str]) -> list[Job]:
@@ -329,7 +329,7 @@ LEARNERS = ("bnt", "bnt-released", "vanilla", "svm")
 
 
 def plan_splits(plan: Plan) -> list[Split]:
-    """Return the plan's splits with each share of their training part."""
+    """Return the plan's splits with each share of their training set."""
     return thinned_splits(
         plan.cohort, plan.label, plan.protocol, plan.fractions, n_splits=plan.n_splits, seed=plan.split_seed
     )
@@ -349,7 +349,7 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
     small = [f for f, n in fewest.items() if n < max(sizes)]
     if len(small) == len(fewest):
         raise BadInput(
-            f"The whole training part, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
+            f"The whole training set, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
             "the recipe's batch_size.",
             parameter="change",
         )
@@ -361,12 +361,12 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
 
 
 def learning_curve(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
-    """Run every share of the training part and return table, Markdown and figure."""
+    """Run every share of the training set and return table, Markdown and figure."""
     variants = [plan.variant(m, m) for m in LEARNERS]
     plan, left_out = fillable(plan, plan.asked(variants))
     if left_out:
         plan.say(left_out)
-    # A share of the training part is no repeat of another: nothing is averaged or tested over them.
+    # A share of the training set is no repeat of another: nothing is averaged or tested over them.
     result = run_grid(plan, variants, plan_splits(plan), comparable=False)
     table = collect(plan, result)
     return table, markdown(plan, result, table, left_out), draw(plan, table)
@@ -379,7 +379,7 @@ def collect(plan: Plan, result: GridResult) -> pd.DataFrame:
 
 
 def markdown(plan: Plan, result: GridResult, table: pd.DataFrame, left_out: str = "") -> str:
-    """Return AUROC by share of the training part."""
+    """Return AUROC by share of the training set."""
     models = table["model"].unique().tolist()
     body = []
     for fraction in plan.fractions:
@@ -389,7 +389,7 @@ def markdown(plan: Plan, result: GridResult, table: pd.DataFrame, left_out: str 
         body.append([percent(fraction), f"{sizes.iloc[0]:.0f}" if len(sizes) else "–", *cells])
     return (
         "# Learning curve, AUROC (%)\n\n"
-        + rows(["share of the training part", "subjects", *(f"`{m}`" for m in models)], body)
+        + rows(["share of the training set", "subjects", *(f"`{m}`" for m in models)], body)
         + circumstances(plan, result, printed=False)
         + "\nThe paper prints no learning curve; the authors' release has the setting for it.\n"
         + (f"{left_out}\n" if left_out else "")
@@ -405,6 +405,6 @@ def draw(plan: Plan, table: pd.DataFrame) -> Figure:
     for model, part in table.groupby("model", sort=False):
         groups[str(model)] = (part["auroc"].to_numpy(), part["auroc_sd"].to_numpy())
     lines(axes, [100 * f for f in plan.fractions], groups)
-    axes.set(xlabel="share of the training part (%)", ylabel="test AUROC (%)")
+    axes.set(xlabel="share of the training set (%)", ylabel="test AUROC (%)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure

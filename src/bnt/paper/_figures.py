@@ -226,7 +226,7 @@ def draw_figure4(mean: dict[str, np.ndarray], classes: list[str]) -> Figure:
 # -- the difference score (appendix H) ---------------------------------------------------------------------------------
 
 DIFFERENCE_NOTES = """
-d is the mean over ROIs and clusters of |mean P of one class - mean P of the other| on the test part. Two groups of the
+d is the mean over ROIs and clusters of |mean P of one class - mean P of the other| on the test set. Two groups of the
 same kind differ by chance too: that level is d after the classes were permuted within sites, and the paper does not
 give it. A larger d with a larger chance level is no better told apart.
 """

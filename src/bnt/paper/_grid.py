@@ -298,7 +298,7 @@ def training(variants: Sequence[Variant], runs: pd.DataFrame) -> str:
     ----------
     variants : sequence of Variant
     runs : DataFrame
-        One row per run, with ``variant`` and ``n_train``: a small training part is passed over more often.
+        One row per run, with ``variant`` and ``n_train``: a small training set is passed over more often.
     """
     found: dict[str, list[str]] = {}
     for variant in variants:
@@ -338,7 +338,7 @@ def circumstances(plan: Plan, result: GridResult, *, printed: bool = True) -> st
         Whether numbers of the paper stand beside ours.
     """
     runs = result.runs
-    n = runs["split"].str.partition("+")[0].nunique()  # shares of a training part are one split
+    n = runs["split"].str.partition("+")[0].nunique()  # shares of a training set are one split
     said = f"\nOurs: {about(plan.cohort)}, label `{plan.label}`; protocol `{plan.protocol}`, "
     said += f"{n} split{'s' * (n != 1)}; mean ± SD over splits"
     recipe = training(result.variants, runs)

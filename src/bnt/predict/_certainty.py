@@ -28,7 +28,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class CalibrationSubjects:
-    """Held-out subjects of a run: their ids, predictions (n, C) and codes or scores; and which part they are."""
+    """Held-out subjects of a run: their ids, predictions (n, C) and codes or scores; and which set they are."""
 
     part: str
     ids: np.ndarray
@@ -37,7 +37,7 @@ class CalibrationSubjects:
 
     @classmethod
     def of(cls, folder: Path, config: RunConfig) -> CalibrationSubjects | None:
-        """Read a run's validation part, or its test part where the model was refitted on validation.
+        """Read a run's validation set, or its test set where the model was refitted on validation.
 
         None of a saved estimator, which keeps no subjects.
         """
@@ -143,7 +143,7 @@ def prediction_intervals(
 
 
 RARE = 0.01  # a value that fewer training subjects than this exceed is unlike them
-FAR = 4.0  # SDs beyond which a value is unlike a training part too small to tell 1 %
+FAR = 4.0  # SDs beyond which a value is unlike a training set too small to tell 1 %
 COVARIATES = {"mean_fd": "motion", "n_missing_rois": "ROIs without signal"}
 UNAVAILABLE = "unknown: the training subjects are not at hand"
 

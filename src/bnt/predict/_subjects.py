@@ -127,7 +127,7 @@ def member_spread(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame | None:
 
 
 def seen_before(trained: TrainedRun, cohort: Cohort) -> pd.DataFrame:
-    """Return the part of the run, by name, that each subject was in; empty for new subjects."""
+    """Return the set of the run, by name, that each subject was in; empty for new subjects."""
     file = trained.folder / "splits.csv"
     if not file.is_file():
         return pd.DataFrame({"seen_in": [""] * len(cohort)})
@@ -226,7 +226,7 @@ def subject_table(
     DataFrame
         ``participant_id, p_<class> ..., predicted`` as :meth:`TrainedRun.table`; then the columns of
         :func:`~bnt.predict._certainty.prediction_intervals`, of :func:`member_spread` where there are several members,
-        of :meth:`~bnt.predict._certainty.TrainingProfile.compare`, ``seen_in`` (the run's part that a subject of this
+        of :meth:`~bnt.predict._certainty.TrainingProfile.compare`, ``seen_in`` (the run's set that a subject of this
         name was in: predictions of training subjects are too good), ``new_site`` (what was done about a site that
         training has not seen, where sites are harmonised or adapted), and ``top_connections``.
 

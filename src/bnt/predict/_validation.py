@@ -278,7 +278,7 @@ def _subgroups(trained: TrainedRun, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compare_with_own_test(found: Validation, trained: TrainedRun, y: np.ndarray, predicted: np.ndarray) -> None:
-    """Fill in the run's own test part, the difference from it, and what this sample can show."""
+    """Fill in the run's own test set, the difference from it, and what this sample can show."""
     task = trained.config.task
     if task.kind == "regression":
         found.power = {"smallest_correlation": transport.detectable_correlation(len(y))}
@@ -357,7 +357,7 @@ def _findings(found: Validation, trained: TrainedRun, unlike: dict[str, int] | N
     gap = found.own_test.get("auroc_difference")
     if gap is not None and gap.excludes(0):
         word = "lower" if gap.value < 0 else "higher"
-        said.append(f"The AUROC is {word} than in the run's own test part, by {_span(gap, 'auroc', '+')} points.")
+        said.append(f"The AUROC is {word} than in the run's own test set, by {_span(gap, 'auroc', '+')} points.")
     if shift is not None and shift.excludes(0):
         what = "Probabilities of the positive class" if trained.config.task.kind != "regression" else "Predictions"
         said.append(

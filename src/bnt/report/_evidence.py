@@ -26,7 +26,7 @@ from bnt.training._task import auroc, auroc_interval
 
 MOST_COLUMNS = 10  # of classes in a table
 SMALL_TEST = 100
-FEW_OF_A_CLASS = 10  # people in a test part
+FEW_OF_A_CLASS = 10  # people in a test set
 FEW_SPLITS = 10
 UNSTABLE_SD = 0.05  # of an AUROC over splits: Hanley-McNeil gives 0.034 for 203 test subjects and 0.049 for 100
 
@@ -126,7 +126,7 @@ def class_counts(table: pd.DataFrame, by: str, cohort: CohortFacts, label: str) 
 
 
 def parts_by_class(folder: Path, cohort: CohortFacts, label: str) -> pd.DataFrame | None:
-    """Return subjects per part and class of one run, where the cohort is still at hand."""
+    """Return subjects per set and class of one run, where the cohort is still at hand."""
     people = cohort.participants
     if people is None or label not in people or not (folder / "splits.csv").is_file():
         return None
@@ -138,7 +138,7 @@ def parts_by_class(folder: Path, cohort: CohortFacts, label: str) -> pd.DataFram
     if counts is None:
         return None
     sites = table.groupby("part")["site"].nunique()
-    return counts.assign(sites=sites).reindex(list(PARTS)).reset_index()
+    return counts.assign(sites=sites).reindex(list(PARTS)).rename_axis("set").reset_index()
 
 
 def sites_by_class(cohort: CohortFacts, label: str, ids: set[str] | None = None) -> pd.DataFrame | None:
@@ -157,7 +157,7 @@ def sites_by_class(cohort: CohortFacts, label: str, ids: set[str] | None = None)
 
 
 def leaks(folder: Path, cohort: CohortFacts) -> str | None:
-    """Return a leak between the parts of a run in words, an empty text where there is none, None if unknown.
+    """Return a leak between the sets of a run in words, an empty text where there is none, None if unknown.
 
     Checked again from the files on disk: a subject, a family or a scan on two sides.
     """
@@ -218,8 +218,8 @@ def _protocol_caveats(protocol: str) -> list[str]:
     """Return what is wrong with a protocol that we offer only to repeat published numbers."""
     if protocol.startswith("released"):
         return [
-            "Protocol `released` repeats the authors' splitter: the training part never changes, and the part called "
-            "validation is larger than the test part. Compare its numbers with the paper's only."
+            "Protocol `released` repeats the authors' splitter: the training set never changes, and the set called "
+            "validation is larger than the test set. Compare its numbers with the paper's only."
         ]
     return []
 
@@ -237,18 +237,18 @@ def _site_caveats(made: dict[str, Any]) -> list[str]:
 
 
 def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: bool, chosen: bool) -> list[str]:
-    """Return the caveats of one run; ``chosen`` says whether its epoch was chosen on the validation part."""
+    """Return the caveats of one run; ``chosen`` says whether its epoch was chosen on the validation set."""
     found = _leak_caveats(leak) + _site_caveats(report)
     n_test = report["n"]["test"]
     if not in_study:
         changes = "changes an AUROC by 3 to 5 points" if "auroc" in report["test"] else "gives another score"
         found.append(f"One split: another split of these subjects {changes}; use bnt compare for a claim.")
     if n_test < SMALL_TEST:
-        found.append(f"The test part has {n_test} subjects: the interval is wide, and matters more than the number.")
+        found.append(f"The test set has {n_test} subjects: the interval is wide, and matters more than the number.")
     if report.get("never_predicted"):
         never = report["never_predicted"]
         which = f"Class {never[0]} is" if len(never) == 1 else f"Classes {', '.join(never)} are"
-        found.append(f"{which} never predicted in the test part.")
+        found.append(f"{which} never predicted in the test set.")
     found += report.get("new_sites", [])
     test = report["test"]
     low, high = test.get("auroc_ci", (np.nan, np.nan))
@@ -261,7 +261,7 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
     if chosen and report["validation"].get(score, 0) - test[score] > 0.1 and not report["refit_on_validation"]:
         found.append(
             f"The validation score ({spoken(report['validation'][score], score)}) is far above the test score: "
-            "choosing the epoch overfitted the validation part."
+            "choosing the epoch overfitted the validation set."
         )
     return found + _protocol_caveats(split)
 
@@ -273,14 +273,14 @@ def rare_caveat(rare: dict[str, int], where: str, of: str = "") -> list[str]:
 
 
 def _rare_caveats(study: dict[str, Any], runs: pd.DataFrame, cohort: CohortFacts) -> list[str]:
-    """Return the classes with so few people in a test part that their recall and AUROC say little."""
+    """Return the classes with so few people in a test set that their recall and AUROC say little."""
     people, label = cohort.participants, study["label"]
     if people is None or label not in people or "accuracy" not in runs:
         return []
     counts = people.assign(person=people_of(people)).drop_duplicates(["person", label])[label].value_counts()
     share = float(runs["n_test"].mean()) / max(int(study["n_subjects"]), 1)
     rare = {cohort.class_name(label, name): int(n) for name, n in counts.items() if n * share < FEW_OF_A_CLASS}
-    return rare_caveat(rare, "people per test part", " in all") if len(counts) <= MOST_COLUMNS else []
+    return rare_caveat(rare, "people per test set", " in all") if len(counts) <= MOST_COLUMNS else []
 
 
 def study_caveats(
@@ -296,7 +296,7 @@ def study_caveats(
     if runs.empty:
         return found
     if runs["n_test"].min() < SMALL_TEST:
-        found.append(f"The test parts have {runs['n_test'].min()} subjects: single scores are very uncertain.")
+        found.append(f"The test sets have {runs['n_test'].min()} subjects: single scores are very uncertain.")
     found += _rare_caveats(study, runs, cohort)
     cautions = [sentence for sentence in adjusted_notes(runs) if sentence.startswith("Caution")]
     found += [sentence.removeprefix("Caution: ") for sentence in cautions]

@@ -31,10 +31,10 @@ CODE = re.compile(r"`([^`]*)`")
 PROTOCOLS = {
     "site-stratified": "repeated random splits, stratified by site and class",
     "random": "repeated random splits",
-    "kfold": "repeated k-fold cross-validation, with the validation part taken from the training folds",
+    "kfold": "repeated k-fold cross-validation, with the validation set taken from the training folds",
     "nested": "nested cross-validation: outer folds were tested, inner folds of the other subjects chose the settings",
     "leave-one-site-out": "leave-one-site-out cross-validation",
-    "released": "the splitter of the published code {{Kan 2022}}, whose training part never changes",
+    "released": "the splitter of the published code {{Kan 2022}}, whose training set never changes",
 }
 SELECTED = {
     "best": "the epoch with the best validation score was tested",
@@ -147,7 +147,7 @@ def data(study: dict[str, Any], cohort: CohortFacts, people: pd.DataFrame | None
 
 
 def evaluation(study: dict[str, Any], runs: pd.DataFrame) -> str:
-    """Say how people were split, and how large the parts were."""
+    """Say how people were split, and how large the sets were."""
     protocol = str(study["protocol"])
     how = PROTOCOLS.get(protocol, f"the protocol `{without_folders(protocol)}`")
     if "auroc" not in runs:  # a score is cut into quantiles
@@ -161,7 +161,7 @@ def evaluation(study: dict[str, Any], runs: pd.DataFrame) -> str:
     return (
         f"Models were evaluated by {how}: {counted(len(study['splits']), 'split')} with {parts[0]} people for "
         f"training, {parts[1]} for validation and {parts[2]} for testing{seeds}. All models had the same splits. "
-        "Before training it was checked that no person, family or scan was in two parts of a split. The test part was "
+        "Before training it was checked that no person, family or scan was in two sets of a split. The test set was "
         "used once, to score the final model."
     )
 
@@ -219,7 +219,7 @@ def recipe_words(recipe: dict[str, Any]) -> str:
     if recipe["clip"]:
         text += f", gradients clipped to a norm of {recipe['clip']:g}"
     if recipe["inputs"] != "raw":
-        text += ", inputs centred by the training part"
+        text += ", inputs centred by the training set"
     if recipe["ema"]:
         text += f", weights averaged with decay {recipe['ema']:g}"
     if recipe["n_members"] > 1:
@@ -254,17 +254,17 @@ def training(study: dict[str, Any], folder: Path, runs: pd.DataFrame) -> str:
             groups.setdefault(words, []).append(name)
         else:
             (refitted if variant["recipe"]["refit"] else fitted).append(name)
-    groups |= {"fitted to the training part": fitted} if fitted else {}
-    groups |= {"fitted to the training and validation parts together": refitted} if refitted else {}
+    groups |= {"fitted to the training set": fitted} if fitted else {}
+    groups |= {"fitted to the training and validation sets together": refitted} if refitted else {}
     text = [f"{listed(names)} {'was' if len(names) == 1 else 'were'} {words}." for words, names in groups.items()]
     text += adjusted(study)
     if (folder / "chosen.csv").is_file():
         folds = study.get("inner_folds")
-        where = f"by the mean score over {folds} inner folds" if folds else "on the validation part"
+        where = f"by the mean score over {folds} inner folds" if folds else "on the validation set"
         text.append(f"Hyperparameters were chosen {where} of each split; every trial is in `trials.csv`.")
     else:
         text.append(
-            "No hyperparameters were searched; models that choose a penalty themselves did so without the test part."
+            "No hyperparameters were searched; models that choose a penalty themselves did so without the test set."
         )
     return " ".join(text)
 

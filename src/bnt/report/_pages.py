@@ -291,7 +291,7 @@ def metric_table(metrics: dict[str, Any]) -> pd.DataFrame:
 
 
 def tested_charts(result: RunResult, cohort: evidence.CohortFacts) -> dict[str, Any]:
-    """Return the charts of the test part."""
+    """Return the charts of the test set."""
     config = result.config
     test = of_people(result.predictions[result.predictions["part"] == "test"])
     named = [config.model]

@@ -354,7 +354,7 @@ def compare_command(
 
 
 def split_table(folders: dict[str, Path]) -> str:
-    """Return the part of each subject as the text of a table of splits; empty where no run has one.
+    """Return the set of each subject as the text of a table of splits; empty where no run has one.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ def overview(study: dict[str, Any], cohort: evidence.CohortFacts, leak: str | No
         ("Connectomes", cohort.connectomes(study["n_rois"], study["kind"])),
         *([("Other atlases", other)] if (other := cohort.other_atlases()) else []),
         ("Protocol", f"{study['protocol']}: {splits}, {seeds}"),
-        ("Each split", parts + (" (sizes differ)" if len(sizes) > 1 else "") + "; the test part is scored once"),
+        ("Each split", parts + (" (sizes differ)" if len(sizes) > 1 else "") + "; the test set is scored once"),
         ("Leak guard", evidence.guard_text(leak)),
     ]
 
@@ -193,7 +193,7 @@ def site_table(runs: pd.DataFrame) -> pd.DataFrame | None:
     }
     table = found[list(columns)].mean().rename(columns=columns)
     ends = zip(*(found["n_told_sites"].agg(end).astype(int) for end in ("min", "max")))
-    table["sites"] = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]  # of test parts
+    table["sites"] = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]  # of test sets
     return table.rename_axis("model").reset_index()
 
 

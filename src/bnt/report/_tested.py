@@ -278,7 +278,7 @@ def lead(found: Validation) -> str:
     text = f"{shown_name(name)} {spoken(value.value, name)}{span} in {n} people{unseen}."
     own = found.own_test.get(name)
     if own is not None:
-        text += f" In its own test part ({found.own_test['n']} people) it was {spoken(own.value, name)}."
+        text += f" In its own test set ({found.own_test['n']} people) it was {spoken(own.value, name)}."
     gap = found.own_test.get("auroc_difference")
     if gap is not None and np.isfinite(gap.low):
         text += f" The difference is {shown(gap.value, name, '+')} points"

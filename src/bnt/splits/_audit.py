@@ -35,7 +35,7 @@ class Finding:
     Examples
     --------
     >>> from bnt.splits import Finding
-    >>> Finding("leak", "Subject a is in both the training and the test part.").check
+    >>> Finding("leak", "Subject a is in both the training and the test set.").check
     'leak'
     """
 
@@ -52,7 +52,7 @@ def audit_splits(
     ----------
     splits : path
         One row per subject and one column per split, or a long table with the columns ``participant_id``, ``split``
-        and ``part``, in which a subject may be in two parts.
+        and ``part``, in which a subject may be in two sets.
     cohort : Cohort
     predictions : path, optional
         A table with ``participant_id``, ``probability`` (of the positive class, the larger of the two labels) and, if
@@ -172,7 +172,7 @@ def _repeats(splits: list[Split]) -> Iterable[Finding]:
     if len(splits) > 1 and len(training) == 1:
         yield Finding(
             "constant-training",
-            f"All {len(splits)} splits have the same training part: their spread says nothing about other people.",
+            f"All {len(splits)} splits have the same training set: their spread says nothing about other people.",
         )
     seen: dict[frozenset[str], str] = {}
     for split in splits:
@@ -180,7 +180,7 @@ def _repeats(splits: list[Split]) -> Iterable[Finding]:
             first = seen.get(frozenset(ids)) if ids else None
             if first is not None and (name == "test" or len(training) < len(splits)):
                 yield Finding(
-                    "test-part-twice", f"The {name} part of split {split.name} is the test part of split {first}, too."
+                    "test-part-twice", f"The {name} set of split {split.name} is the test set of split {first}, too."
                 )
                 return
         seen[frozenset(split.test)] = split.name
@@ -191,7 +191,7 @@ def _sizes(splits: list[Split]) -> Iterable[Finding]:
     if without:
         yield Finding(
             "no-validation",
-            f"Split {without[0]} has no validation part ({len(without)} of {len(splits)}): a choice of epoch or "
+            f"Split {without[0]} has no validation set ({len(without)} of {len(splits)}): a choice of epoch or "
             "setting was made on training or on test people.",
         )
     swapped = [split for split in splits if 0 < len(split.test) < len(split.validation)]
@@ -213,7 +213,7 @@ def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label
         where = one["derived"] or "no"
         yield Finding(
             "not-in-test",
-            f"Split {one['split']}: {one['participant_id']} is scored as test and is in {where} part of that split "
+            f"Split {one['split']}: {one['participant_id']} is scored as test and is in {where} set of that split "
             f"({len(outside)} such rows).",
         )
     y = cohort.labels(label)
@@ -259,7 +259,7 @@ def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label
     if len(gain) >= FEWEST_SPLITS and stats.ttest_1samp(gain, 0, alternative="greater").pvalue < LEVEL:
         yield Finding(
             "test-selection",
-            f"The test part scores higher than the validation part in {int((gain > 0).sum())} of {len(gain)} splits "
+            f"The test set scores higher than the validation set in {int((gain > 0).sum())} of {len(gain)} splits "
             f"(by {gain.mean():.3f} on average), as if the epoch or setting had been chosen on test.",
         )
 

@@ -106,7 +106,7 @@ def read_splits(path: str | Path, cohort: Cohort | None = None, names: Sequence[
 
 
 def left_out(cohort: Cohort, splits: Sequence[Split]) -> int:
-    """Return how many subjects of the cohort are in no part of any of the splits."""
+    """Return how many subjects of the cohort are in no set of any of the splits."""
     seen = {name for split in splits for part in split.parts.values() for name in part}
     return len(set(cohort.ids.tolist()) - seen)
 
@@ -353,7 +353,7 @@ def choose_split(
     if isinstance(label, str) and not is_score(cohort.labels(label)):
         for one in absent_classes(cohort, label, [split]):
             if one.part != "training":  # training itself refuses that
-                say(f"{one}: the AUROC of that part is undefined.")
+                say(f"{one}: the AUROC of that set is undefined.")
     return split
 
 

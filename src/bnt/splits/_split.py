@@ -1,4 +1,4 @@
-"""One split: its name, the subjects of its three parts, and the checks for leaks and missing classes."""
+"""One split: its name, the subjects of its three sets, and the checks for leaks and missing classes."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ class Split:
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """The three parts under their names."""
+        """The three sets under their names."""
         return dict(zip(PARTS, (self.train, self.validation, self.test)))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many subjects are in the training, validation and test part."""
+        """How many subjects are in the training, validation and test set."""
         return len(self.train), len(self.validation), len(self.test)
 
     @property
@@ -140,7 +140,7 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
     Raises
     ------
     BadInput
-        A part is empty, a position is not in the cohort, or a subject, a family or a scan (connectomes that are
+        A set is empty, a position is not in the cohort, or a subject, a family or a scan (connectomes that are
         equal, or nearly so) is on two sides. The message names the subjects.
 
     Examples
@@ -151,26 +151,26 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
     >>> check_split(cohort, [0, 1], [2], [3])
     >>> check_split(cohort, [0, 1], [2], [0])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    bnt.errors.BadInput: Subject ... is in both the training and the test part: a subject belongs to one part, once.
+    bnt.errors.BadInput: Subject ... is in both the training and the test set: a subject belongs to one set, once.
     """
     parts = [np.asarray(part) for part in (train, val, test)]
     for name, part in zip(SPOKEN.values(), parts):
         if part.size == 0:
-            raise BadInput(f"The {name} part of the split is empty: every part needs a subject.")
+            raise BadInput(f"The {name} set of the split is empty: every set needs a subject.")
         if part.ndim != 1 or part.dtype.kind not in "iu":
             raise BadInput(
-                f"The {name} part is an array of {part.dtype} of shape {part.shape}: give positions of subjects."
+                f"The {name} set is an array of {part.dtype} of shape {part.shape}: give positions of subjects."
             )
         outside = part[(part < 0) | (part >= len(cohort))]
         if outside.size:
-            raise BadInput(f"The {name} part names subject number {outside[0]}; the cohort has {len(cohort)}.")
+            raise BadInput(f"The {name} set names subject number {outside[0]}; the cohort has {len(cohort)}.")
     leak = find_leak(Split.of(cohort, parts), cohort.identities)
     if leak:
         raise BadInput(leak)
 
 
 def find_leak(split: Split, identities: pd.DataFrame) -> str:
-    """Return the first leak between the parts of a split, as a sentence that names the subjects; empty without one.
+    """Return the first leak between the sets of a split, as a sentence that names the subjects; empty without one.
 
     Parameters
     ----------
@@ -189,8 +189,8 @@ def find_leak(split: Split, identities: pd.DataFrame) -> str:
                 continue
             a, b = SPOKEN[side[first]], SPOKEN[side[k]]
             if what == "subject":
-                where = f"in both the {a} and the {b} part" if a != b else f"twice in the {a} part"
-                return f"Subject {value} is {where}: a subject belongs to one part, once."
+                where = f"in both the {a} and the {b} set" if a != b else f"twice in the {a} set"
+                return f"Subject {value} is {where}: a subject belongs to one set, once."
             if a != b:
                 shared = f"are of one family ({value})" if what == "family" else "have the same scan"
                 return (
@@ -258,7 +258,7 @@ def save_splits(
 
 @dataclass(frozen=True)
 class Absent:
-    """A class that a part of a split has no subject of.
+    """A class that a set of a split has no subject of.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ class Absent:
 
 
 def absent_classes(cohort: Cohort, label: str, splits: Sequence[Split]) -> list[Absent]:
-    """Return the classes of a label that parts of splits lack, split by split."""
+    """Return the classes of a label that sets of splits lack, split by split."""
     y = cohort.labels(label)
     classes, counts = np.unique(y, return_counts=True)
     return [
@@ -307,12 +307,12 @@ def check_classes(cohort: Cohort, label: str, splits: Sequence[Split], selecting
     label : str
         A column of classes.
     selecting : sequence of str
-        Models that select their epoch on the validation part.
+        Models that select their epoch on the validation set.
 
     Raises
     ------
     BadInput
-        A class is in no training part, or in no validation part that an epoch is selected on.
+        A class is in no training set, or in no validation set that an epoch is selected on.
     """
     found = absent_classes(cohort, label, splits)
     for one in found:

@@ -135,7 +135,7 @@ def _with_validation(
     part = allocate(units[rest], strata[rest], classes[rest], np.array([len(rest) - n_val, n_val]), rng)
     train, val = rest[part == 0], rest[part == 1]
     if len(train) == 0 or len(val) == 0:
-        raise BadInput("The groups are too large to leave both a training and a validation part: use fewer folds.")
+        raise BadInput("The groups are too large to leave both a training and a validation set: use fewer folds.")
     if train_fraction < 1:
         train = thinned(train, floor(len(train) * train_fraction + 1e-9), units, strata, classes, rng)
     return train, val
@@ -153,7 +153,7 @@ class RepeatedKFold:
     validation : float
         Share of the other folds that becomes validation: 1/8 of four fifths is a tenth of the cohort.
     train_fraction : float
-        Keep this share of the training part.
+        Keep this share of the training set.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class RepeatedKFold:
 def inner_folds(cohort: Cohort, label: str, outer: Split, n_folds: int = 5) -> list[Split]:
     """Return the inner folds of nested cross-validation: of the training and validation subjects of an outer split.
 
-    Each is scored once (as the test part of its split); the others are trained on, with a part held back to select an
+    Each is scored once (as the test set of its split); the others are trained on, with some held back to select an
     epoch: a :class:`RepeatedKFold` of the cohort without the test subjects of the outer split, of whom nothing is read.
     """
     rest = cohort.select(np.sort(np.concatenate(outer.rows(cohort)[:2])))
@@ -216,7 +216,7 @@ class LeaveOneSiteOut:
     validation : float
         Share of the other sites' subjects that becomes validation.
     train_fraction : float
-        Keep this share of the training part.
+        Keep this share of the training set.
 
     Examples
     --------
@@ -253,7 +253,7 @@ class ReleasedSplit:
     """The authors' released splitter: one training set for all repeats, validation and test swapped.
 
     It differs from the paper's text. The training subjects are the same in every repeat (the first stage is seeded with
-    42), and strata are sites only. The two remaining parts are swapped, so models are selected on the larger one (203
+    42), and strata are sites only. The two remaining sets are swapped, so models are selected on the larger one (203
     subjects of ABIDE) and tested on the smaller one (100).
 
     The subjects are exactly those of the authors' two stages after ``numpy.random.seed(seed)``, one repeat after the
@@ -268,9 +268,9 @@ class ReleasedSplit:
         Seed of the second stage, which divides the subjects outside the training set. The authors set none.
     stratify : bool
         False ignores the sites in both stages, as the authors' code does for ABCD. Each repeat then has its own
-        training set, and nothing is swapped (validation is the smaller part, test the larger).
+        training set, and nothing is swapped (validation is the smaller set, test the larger).
     train_fraction : float
-        As released: the training set is drawn smaller, and the part called validation has floor(0.2 n) subjects
+        As released: the training set is drawn smaller, and the set called validation has floor(0.2 n) subjects
         instead of the rest.
 
     Examples
@@ -312,7 +312,7 @@ class ReleasedSplit:
     def _stage(
         self, cohort: Cohort, among: np.ndarray, n_first: int, n_second: int, seed: int | np.random.RandomState
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return two parts in the order they are drawn in, on which the next stage depends."""
+        """Return two sets in the order they are drawn in, on which the next stage depends."""
         from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 
         kind = StratifiedShuffleSplit if self.stratify else ShuffleSplit
@@ -325,13 +325,13 @@ class ReleasedSplit:
 
 
 def _refuse_empty(n: int, *parts: np.ndarray) -> None:
-    """Refuse parts of which one lost all its subjects when groups were brought together."""
+    """Refuse sets of which one lost all its subjects when groups were brought together."""
     if min(map(len, parts)) == 0:
         raise BadInput(f"The groups of {n} subjects are too large for the released splitter: use another protocol.")
 
 
 def released_sizes(n: int, train_fraction: float = 1.0) -> tuple[int, int, int]:
-    """Return the sizes of the training, the smaller and the larger part, truncated as the authors' code does.
+    """Return the sizes of the training, the smaller and the larger set, truncated as the authors' code does.
 
     Examples
     --------
@@ -343,7 +343,7 @@ def released_sizes(n: int, train_fraction: float = 1.0) -> tuple[int, int, int]:
     n_train, n_small = int(n * 0.7 * train_fraction), int(n * 0.1)
     n_large = n - n_train - n_small if train_fraction == 1 else int(n * (1 - 0.1 - 0.7))
     if min(n_train, n_small, n_large) < 1:
-        raise BadInput(f"{n} subjects are too few for the released splitter: a part would be empty.")
+        raise BadInput(f"{n} subjects are too few for the released splitter: a set would be empty.")
     return n_train, n_small, n_large
 
 

@@ -1,7 +1,7 @@
-"""Grouping and stratification of splits: who stays together, balanced strata, and parts of exact sizes.
+"""Grouping and stratification of splits: who stays together, balanced strata, and sets of exact sizes.
 
-A stratum of n_s subjects is owed n_s N_p / n of its subjects in a part of N_p. Rounding all these quotas down or
-up so that both the strata and the parts add up is controlled rounding: a network flow, solved here as a linear
+A stratum of n_s subjects is owed n_s N_p / n of its subjects in a set of N_p. Rounding all these quotas down or
+up so that both the strata and the sets add up is controlled rounding: a network flow, solved here as a linear
 programme whose corner solutions are whole numbers. Units (families, repeated scans) move as one.
 """
 
@@ -101,7 +101,7 @@ def strata_of(sites: np.ndarray, classes: np.ndarray, least: int = LEAST_IN_STRA
 def allocate(
     units: np.ndarray, strata: np.ndarray, classes: np.ndarray, sizes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return for each subject the part it goes to.
+    """Return for each subject the set it goes to.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def allocate(
         Subjects with the same number stay together.
     strata, classes : array of int, (n,)
         Every stratum lies in one class.
-    sizes : array of int, (parts,)
+    sizes : array of int, (sets,)
         Their sum is n. Kept exactly whenever the units allow it.
 
     Returns
@@ -117,7 +117,7 @@ def allocate(
     array of int, (n,)
     """
     best, best_error = np.zeros(len(units), dtype=np.int64), np.inf
-    for _ in range(ATTEMPTS):  # only units that fill the parts badly need more than one
+    for _ in range(ATTEMPTS):  # only units that fill the sets badly need more than one
         part = _attempt(units, strata, classes, sizes, rng)
         error = np.abs(np.bincount(part, minlength=len(sizes)) - sizes).sum()
         if error < best_error:
@@ -132,7 +132,7 @@ def _attempt(
 ) -> np.ndarray:
     n_parts, n_strata = len(sizes), strata.max() + 1
     counts = np.bincount(strata, minlength=n_strata)
-    owed = np.outer(counts, sizes / sizes.sum())  # (strata, parts): what is still to be placed
+    owed = np.outer(counts, sizes / sizes.sum())  # (strata, sets): what is still to be placed
     room = sizes.astype(np.int64).copy()
     part = np.full(len(units), -1, dtype=np.int64)
 
@@ -141,7 +141,7 @@ def _attempt(
     together = [m for m in members if len(m) > 1]
     rng.shuffle(together)
     for group in sorted(together, key=len, reverse=True):
-        wish = np.clip(owed[strata[group]], 1e-9, None).sum(0)  # (parts,)
+        wish = np.clip(owed[strata[group]], 1e-9, None).sum(0)  # (sets,)
         fits = room >= len(group)
         weight = np.where(fits, wish, 0.0) if fits.any() else (room == room.max()).astype(float)
         chosen = int(rng.choice(n_parts, p=weight / weight.sum()))
@@ -163,7 +163,7 @@ def _attempt(
 
 
 def _settle(room: np.ndarray, n_left: int) -> np.ndarray:
-    """Return sizes >= 0 that sum to ``n_left``, where a unit too large for every part has overrun one."""
+    """Return sizes >= 0 that sum to ``n_left``, where a unit too large for every set has overrun one."""
     room = np.clip(room, 0, None)
     while room.sum() > n_left:
         room[room.argmax()] -= 1
@@ -181,9 +181,9 @@ def round_quotas(
 
     Parameters
     ----------
-    quotas : array, (strata, parts)
+    quotas : array, (strata, sets)
     rows : array of int, (strata,)
-    columns : array of int, (parts,)
+    columns : array of int, (sets,)
         Sum as ``rows`` do.
     classes : array of int, (strata,)
         Class of each stratum.
@@ -192,7 +192,7 @@ def round_quotas(
 
     Returns
     -------
-    array of int, (strata, parts)
+    array of int, (strata, sets)
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_matrix, hstack, identity, kron, vstack
@@ -204,7 +204,7 @@ def round_quotas(
     in_class = csr_matrix((np.ones(n_rows), (classes, np.arange(n_rows))))  # (classes, strata)
     class_quotas = in_class @ quotas
 
-    # x = floor + up + over - under, for each cell and for each class in each part
+    # x = floor + up + over - under, for each cell and for each class in each set
     floor, share = _floor(quotas)
     class_floor, class_share = _floor(class_quotas)
     cells, sums = quotas.size, class_quotas.size
@@ -255,18 +255,18 @@ def part_sizes(n: int, shares: tuple[float, float, float]) -> np.ndarray:
     [706, 100, 203]
     """
     if len(shares) != 3 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-        raise BadInput(f"Part sizes {tuple(shares)} are not three positive shares that sum to 1.")
+        raise BadInput(f"Sizes of sets {tuple(shares)} are not three positive shares that sum to 1.")
     train, val = floor(n * shares[0] + 1e-9), floor(n * shares[1] + 1e-9)
     sizes = np.array([train, val, n - train - val])
     if sizes.min() < 1:
-        raise BadInput(f"{n} subjects are too few to be split into shares of {tuple(shares)}: a part would be empty.")
+        raise BadInput(f"{n} subjects are too few to be split into shares of {tuple(shares)}: a set would be empty.")
     return sizes
 
 
 def check_fraction(train_fraction: float) -> None:
-    """Refuse a share of the training part outside (0, 1]."""
+    """Refuse a share of the training set outside (0, 1]."""
     if not 0 < train_fraction <= 1:
-        raise BadInput(f"train_fraction is {train_fraction}: give a share of the training part in (0, 1].")
+        raise BadInput(f"train_fraction is {train_fraction}: give a share of the training set in (0, 1].")
 
 
 def thinned(
@@ -286,7 +286,7 @@ def thinned(
 def brought_together(
     first: np.ndarray, second: np.ndarray, sites: np.ndarray, classes: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return two parts of which no unit is in both, by as few exchanges of subjects as are needed.
+    """Return two sets of which no unit is in both, by as few exchanges of subjects as are needed.
 
     Subjects who are exchanged take each other's places; everyone else stays where they are.
     """

@@ -5,7 +5,7 @@ every split, which tests all that was done to make them. The second needs ``draw
 a file ``permuted/<run>/draws.csv``, one line per draw, so that an interrupted test resumes where it was.
 
 The connectome has to add to what is known without it. Logistic regression (linear regression for a score) of the label
-on columns of ``participants.tsv``, fitted on the training part and scored on the test part of each split. These rows
+on columns of ``participants.tsv``, fitted on the training set and scored on the test set of each split. These rows
 stand below the models of a study; no test counts them.
 """
 
@@ -61,7 +61,7 @@ def permuted_labels(cohort: Cohort, label: str, draw: int) -> np.ndarray:
 
 
 def permuted_score(cohort: Cohort, config: RunConfig, split: Split, draw: int) -> float:
-    """Fit a run's model with permuted labels and return its test AUROC, or r; NaN where a part lacks a class."""
+    """Fit a run's model with permuted labels and return its test AUROC, or r; NaN where a set lacks a class."""
     from bnt.training._learner import make_learner
     from bnt.training._run import prediction_table
     from bnt.training._trained import of_people
@@ -69,7 +69,7 @@ def permuted_score(cohort: Cohort, config: RunConfig, split: Split, draw: int) -
     y, task = permuted_labels(cohort, config.label, draw), config.task
     train, val, test = split.rows(cohort)
     if task.kind == "regression":
-        task = task_for(y, task.kind, train)  # mean and SD are of the training part
+        task = task_for(y, task.kind, train)  # mean and SD are of the training set
     elif _lacks_a_class(config, task, y, train, val):
         return float("nan")
     learner = make_learner(replace(config, task=task))
@@ -272,7 +272,7 @@ def covariate_table(
 def _predicted(
     cohort: Cohort, columns: tuple[str, ...], task: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
-    """Return class probabilities (n, C), or scores (n, 1), of the test part."""
+    """Return class probabilities (n, C), or scores (n, 1), of the test set."""
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
     from bnt.models.classical._inputs import Confounds

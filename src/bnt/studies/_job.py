@@ -67,7 +67,7 @@ def fit_variants(
 
     Networks are made without memory, so that this costs nothing: a model that needs series, or a number of ROIs that
     no number of heads divides, is found here and not after hours. With ``n_train``, the size of the smallest training
-    part, so is a batch that it does not fill.
+    set, so is a batch that it does not fill.
     """
     kept, reasons, changed = [], {}, {}
     for asked in variants:
@@ -384,7 +384,7 @@ def most_epochs(recipe: Recipe, n_train: int) -> int:
 
 
 def most_steps(recipe: Recipe, n_train: int, n_val: int = 0) -> int:
-    """Return how many steps a run takes at most: members, and each again with the validation part where refitted."""
+    """Return how many steps a run takes at most: members, and each again with the validation set where refitted."""
     epochs = most_epochs(recipe, n_train)
     selected = 0 if recipe.refit and recipe.select == "last" else epochs * recipe.steps_per_epoch(n_train)
     again = epochs * recipe.steps_per_epoch(n_train + n_val) if recipe.refit else 0

@@ -227,7 +227,7 @@ def _run_rows(folder: Path, study: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def overlap(runs: pd.DataFrame) -> float:
     """Return n_test / n_train of the splits, the correction for their overlap.
 
-    The authors' splitter draws its test parts from the people beside one training part that never changes: there it is
+    The authors' splitter draws its test sets from the people beside one training set that never changes: there it is
     n_test over the rest of those, n_validation.
     """
     released = runs["split"].str.startswith("released:")

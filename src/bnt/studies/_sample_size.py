@@ -24,17 +24,17 @@ MOST_PEOPLE = 100_000  # that an estimate names
 
 
 def share_name(fraction: float) -> str:
-    """Return the ending of a split's name that says which share of the training part it keeps."""
+    """Return the ending of a split's name that says which share of the training set it keeps."""
     return f"+{100 * fraction:.0f}pc"
 
 
 def thinned_splits(
     cohort: Cohort, label: str, protocol: str, fractions: Sequence[float], *, n_splits: int, seed: int = 0
 ) -> list[Split]:
-    """Return a protocol's splits with each share of their training part; validation and test stay as they are."""
+    """Return a protocol's splits with each share of their training set; validation and test stay as they are."""
     if canonical(protocol) not in SHRINKABLE:
         raise BadInput(
-            f"A learning curve draws smaller training parts itself: protocol must be one of {', '.join(SHRINKABLE)}, "
+            f"A learning curve draws smaller training sets itself: protocol must be one of {', '.join(SHRINKABLE)}, "
             f"not {protocol}.",
             parameter="protocol",
         )
@@ -54,7 +54,7 @@ def fewer_sites(cohort: Cohort, label: str, counts: Sequence[int], *, seed: int 
     """Return each left-out site with fewer of the other sites to train on.
 
     Per left-out site the others are put in one random order, and the first of them are trained on: a smaller number
-    of sites is part of a larger one. The test part is the left-out site for every number.
+    of sites is part of a larger one. The test set is the left-out site for every number.
     """
     splits = named_splits(cohort, label, "leave-one-site-out", n_splits=len(np.unique(cohort.sites)), seed=seed)
     most = len(splits) - 1
@@ -80,7 +80,7 @@ def curve_table(
 ) -> pd.DataFrame:
     """Return one row per model and size of a table of runs: people, mean and SD over splits of a metric.
 
-    Sizes are shares of the training part (``share_name``) or numbers of sites (``sites_name``).
+    Sizes are shares of the training set (``share_name``) or numbers of sites (``sites_name``).
     """
     found = []
     column = "sites" if ending is sites_name else "fraction"
@@ -209,7 +209,7 @@ def curve_text(
     laws, needed : mapping
         For each model the fitted curve, and what :func:`people_needed` returns.
     """
-    size = "training sites" if "sites" in table else "share of the training part"
+    size = "training sites" if "sites" in table else "share of the training set"
     lines = [f"| model | {size} | training people | splits | {heading(metric)}, mean ± SD |", "|---|---|---|---|---|"]
     for _, row in table.iterrows():
         share = f"{row['sites']:.0f}" if "sites" in table else percent(row["fraction"])

@@ -114,12 +114,12 @@ def notes(runs: pd.DataFrame, comparisons: pd.DataFrame) -> list[str]:
         )
     if runs["split"].str.startswith("released:").any():
         found.append(
-            "The authors' splitter has one training part: intervals and p are of the draw of test subjects alone, and "
+            "The authors' splitter has one training set: intervals and p are of the draw of test subjects alone, and "
             "say nothing about other training subjects."
         )
     gone = runs[runs[metric].isna()]
     if metric == "auroc" and len(gone):
-        why = "one class in its test part" if "sensitivity" in runs else "a class is missing from its test part"
+        why = "one class in its test set" if "sensitivity" in runs else "a class is missing from its test set"
         names = gone["split"].unique().tolist()
         found.append(
             f"{name} is undefined on split{'s' * (len(names) > 1)} {', '.join(names)} ({why}): n is the number of "

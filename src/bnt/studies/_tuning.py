@@ -34,7 +34,7 @@ from bnt.studies._summary import write_tables
 
 
 def inner_split(cohort: Cohort, label: str, split: Split, seed: int = 0) -> Split:
-    """Return the split of a trial: a part of the training part to select on, scored on the validation part.
+    """Return the split of a trial: a part of the training set to select on, scored on the validation set.
 
     Sites and classes are shared out as in the outer split; groups and repeated scans stay together.
     """
@@ -58,7 +58,7 @@ def with_setting(base: Variant, setting: Setting, name: str) -> Variant:
 
 @dataclass
 class Trial:
-    """One setting on one split: how it went, and its score on the validation part, or its mean over inner folds."""
+    """One setting on one split: how it went, and its score on the validation set, or its mean over inner folds."""
 
     split: str
     number: int
@@ -141,7 +141,7 @@ class Tuning:
         try:
             self.inner = Study(self.folder / "trials", cohort, label, [base], inner, seeds=(seed,), **settings)
         except BadInput as error:
-            raise BadInput(f"In the split of a trial, made inside the training part: {error}") from error
+            raise BadInput(f"In the split of a trial, made inside the training set: {error}") from error
         if self.inner.cautions:
             which = self.inner.cautions[0].replace("no test subject", "no validation subject")
             raise BadInput(f"Trials cannot be compared on validation: {which}")
@@ -281,7 +281,7 @@ class Tuning:
         """Return the best trial of each split on validation; the earliest on ties.
 
         A split that was tested before keeps the setting it was tested with, even if a better one was found since: the
-        test part is scored once. One that waits for a lost trial has none yet.
+        test set is scored once. One that waits for a lost trial has none yet.
         """
         chosen = self._tested()
         waiting = self.lost()

@@ -2,7 +2,7 @@
 
 Edges are changed on the scale of Fisher z, where they are nearly normal, and given back on the scale of the cohort: no
 correlation leaves (-1, 1). First ComBat (:mod:`bnt.connectivity._combat`), then least squares on the confounds. Both
-are learned from the training part of a split, without its labels, and kept with the weights.
+are learned from the training set of a split, without its labels, and kept with the weights.
 
 Subjects of a site that training has not seen: with 20 scans or more, its shift and scale are estimated from these
 scans, without labels; with fewer, or where the site is not known, their edges stay as they are. Either is said, see
@@ -11,7 +11,7 @@ scans, without labels; with fewer, or where the site is not known, their edges s
 Of networks that read time series the decisions are adjusted. A volume of one scan has no counterpart in another, so
 that neither ComBat nor a regression over people can be done on series; what such a network says of people can be
 regressed on their confounds, as the decision of a linear model is when its features are (Dinga et al. 2020). The slopes
-are learned from the validation part, without labels: a network has seen the training part, and its decisions there are
+are learned from the validation set, without labels: a network has seen the training set, and its decisions there are
 nearly the labels.
 """
 
@@ -42,11 +42,11 @@ SMALLEST = 1e-12  # probabilities of 0 have no logarithm
 
 
 def check_decisions(n_val: int, refit: bool = False) -> None:
-    """Refuse a validation part that decisions cannot be regressed on confounds in."""
+    """Refuse a validation set that decisions cannot be regressed on confounds in."""
     if refit or n_val < ENOUGH:
         why = "is refitted on" if refit else f"has {n_val} scans of the {ENOUGH} that it takes"
         raise BadInput(
-            "Confounds are regressed out of the decisions of a model of series on the validation part, which "
+            "Confounds are regressed out of the decisions of a model of series on the validation set, which "
             f"{why}: leave confounds out, or use another {'recipe' if refit else 'split'}.",
             "confounds",
         )
@@ -221,7 +221,7 @@ def site_accuracy(cohort: Cohort, train: np.ndarray, test: np.ndarray) -> dict[s
     """Return how well a linear classifier tells the site of test subjects from their edges.
 
     Ridge on Fisher z, one site against the rest, fitted on training subjects; test subjects of other sites, and those
-    whose site is not known, are left out. None where two sites or more are not in both parts.
+    whose site is not known, are left out. None where two sites or more are not in both sets.
 
     Returns
     -------

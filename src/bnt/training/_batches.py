@@ -86,7 +86,7 @@ RESIDENT_BYTES = 1 << 30  # squares up to this size are kept in memory (or on th
 
 
 class Batches:
-    """Subjects of one part of a split, as a source of batches.
+    """Subjects of one set of a split, as a source of batches.
 
     Matrices are unfolded once and kept when they fit into ``resident_bytes``; otherwise vectors are read
     and unfolded batch by batch, one batch ahead of the training step.
@@ -238,7 +238,7 @@ Source = Callable[[], Iterable[Tensor]]  # gives the training matrices, batch by
 
 
 class CentredInputs(nn.Module):
-    """A network behind (x - mean) / sd: the training part's mean matrix and one SD for all entries.
+    """A network behind (x - mean) / sd: the training set's mean matrix and one SD for all entries.
 
     Both are buffers, so they are saved with the weights and new subjects are treated alike.
     """
@@ -281,7 +281,7 @@ def window_of(model: nn.Module) -> int | str | Whole:
 
 
 def prepare(model: nn.Module, source: Source) -> None:
-    """Let a model take what it needs from the training part before its first step."""
+    """Let a model take what it needs from the training set before its first step."""
     inner, given = model, source
     if isinstance(model, CentredInputs):
         model.learn(source)

@@ -304,8 +304,8 @@ def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int | None = Non
             f"{config.label!r} is a score and has no classes to weight: leave class_weight out.", "class_weight"
         )
     if chosen.threshold and (task.n_outputs != 2 or config.recipe.refit or n_val == 0):
-        why = "the label does not have two classes" if task.n_outputs != 2 else "the validation part is empty"
-        why = "the recipe refits on the validation part" if config.recipe.refit else why
+        why = "the label does not have two classes" if task.n_outputs != 2 else "the validation set is empty"
+        why = "the recipe refits on the validation set" if config.recipe.refit else why
         raise BadInput(f"No threshold can be chosen on validation, because {why}: leave it at 0.5.", "threshold")
 
 

@@ -216,7 +216,7 @@ def metadata(config: RunConfig, report: dict[str, Any], licence: str) -> dict[st
     """Return the metadata of a model hub's card; each value is written as JSON, which is YAML too."""
     name = f"{config.model}-{config.label}"
     task = {"type": "graph-ml", "name": f"{config.task.kind} of {config.label}"}
-    data = {"type": "fmri-connectomes", "name": f"test part, {report['n']['test']} people", "split": "test"}
+    data = {"type": "fmri-connectomes", "name": f"test set, {report['n']['test']} people", "split": "test"}
     found = [(key, report["test"].get(key)) for key in METRICS]
     metrics = [
         {"type": METRICS[key], "name": key, "value": round(float(value), 4)}

@@ -85,11 +85,11 @@ def fit(
     task, recipe
         What is predicted and how it is trained.
     train, val : Batches
-        The parts to learn from and to select on.
+        The sets to learn from and to select on.
     y_val : array
-        Labels of the validation part.
+        Labels of the validation set.
     people_val : array, optional
-        Whose scan each of the validation part is: the scans of a person count as one.
+        Whose scan each of the validation set is: the scans of a person count as one.
     checkpoint : Checkpoint, optional
         Saved after every epoch; training resumes from it when it is there.
     watch : callable, optional
@@ -219,7 +219,7 @@ class MemberTraining:
     watch: EpochWatcher | None
 
     def member(self, member: int, train: np.ndarray, val: np.ndarray) -> tuple[State, Lines]:
-        """Train one member: select on validation, then refit on both parts where the recipe asks for it."""
+        """Train one member: select on validation, then refit on both sets where the recipe asks for it."""
         recipe = self.recipe
         done = self._kept(f"member{member}")
         if done is not None:

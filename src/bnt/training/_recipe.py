@@ -193,7 +193,7 @@ class Adjustments:
         Columns to regress out, joined by ``+``: out of the features of linear models, out of the decisions of networks
         that read time series, and out of the edges for all other models (:mod:`bnt.training._adjustments`).
     class_weight
-        ``balanced`` weights each class by the inverse of its share of the training part.
+        ``balanced`` weights each class by the inverse of its share of the training set.
     threshold
         ``validation`` selects the threshold with the highest balanced accuracy on the validation set; 0.5 by default.
 

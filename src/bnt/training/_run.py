@@ -218,7 +218,7 @@ def adjusted_facts(
     """Return what the adjustments did, for the report; nothing where there are none.
 
     ``threshold``; ``new_sites``, sentences; ``site_accuracy`` before and after; and ``never_predicted``, classes that
-    nobody of the test part is predicted to have. All but the sites are of people, as the metrics are.
+    nobody of the test set is predicted to have. All but the sites are of people, as the metrics are.
     """
     config, (train, val, test) = learner.config, parts
     found: dict[str, Any] = {}
@@ -287,7 +287,7 @@ def prediction_table(
     predicted: np.ndarray,
     people: np.ndarray,
 ) -> pd.DataFrame:
-    """Return one row per scan of the validation and the test part; ``person`` where people have several."""
+    """Return one row per scan of the validation and the test set; ``person`` where people have several."""
     rows = np.concatenate([val, test])
     table = pd.DataFrame(
         {
@@ -312,7 +312,7 @@ def outputs_of(task: Task) -> list[str]:
 
 
 def metrics_of(task: Task, table: pd.DataFrame, part: str, threshold: float = 0.5) -> dict[str, Any]:
-    """Return the metrics of a part, of people and not of scans: counts and intervals are of independent units."""
+    """Return the metrics of a set, of people and not of scans: counts and intervals are of independent units."""
     people = of_people(table[table["part"] == part])
     given = people["label"].to_numpy(), people[outputs_of(task)].to_numpy(), people["site"].to_numpy()
     return task.metrics(*given, threshold=threshold)
@@ -326,7 +326,7 @@ SHOWN_SCORE = ("r", "r2", "mae", "medae", "mse")
 
 
 def _scans(report: dict[str, Any]) -> str:
-    """Return how many scans people of the test part have, where they have several."""
+    """Return how many scans people of the test set have, where they have several."""
     return f" ({report['n_scans']['test']} scans, averaged within a person)" if "n_scans" in report else ""
 
 
@@ -388,7 +388,7 @@ def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None
             "",
             "## Tested once",
             "",
-            f"{n['test']} people of the test part{_scans(report)}.{called}",
+            f"{n['test']} people of the test set{_scans(report)}.{called}",
             "",
             "| metric | value | 95 % interval |",
             "|---|---|---|",

@@ -26,7 +26,7 @@ from bnt.errors import BadInput
 
 @dataclass(frozen=True)
 class Task:
-    """Classification into ``classes``, or regression of a target with this mean and SD (of the training part).
+    """Classification into ``classes``, or regression of a target with this mean and SD (of the training set).
 
     The positive class of a binary task is the last of ``classes``.
     """

@@ -43,7 +43,7 @@ class SharedModel:
     config: RunConfig
     threshold: float
     report: dict[str, Any]
-    """What its test part gave, as in a run's ``report.json``, without what is about single scans."""
+    """What its test set gave, as in a run's ``report.json``, without what is about single scans."""
 
 
 def is_shared(folder: Path) -> bool:

@@ -4,7 +4,7 @@ A kernel of n people takes n^2 numbers, their features n F. Beyond a bound on me
 stay in a file without a name (:class:`~bnt.models.classical._inputs.Streamed`), and the problem is solved in its primal
 form, by Newton's method with conjugate gradients. A step reads the file once, block by block; products are in single
 precision, sums over blocks in double. Nothing is approximated but by the tolerances below and the corner of the hinge,
-which is rounded, and the rounding extrapolated away. The whole training part and its inner folds are solved together,
+which is rounded, and the rounding extrapolated away. The whole training set and its inner folds are solved together,
 in the same passes: each problem has weights
 of its own, 0 for the subjects it holds out, and its own means, so that nobody held out reaches a fit.
 
