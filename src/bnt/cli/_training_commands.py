@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -24,10 +24,6 @@ from bnt.cli._options import (
     study_settings,
 )
 from bnt.cli._parsing import typed
-
-if TYPE_CHECKING:
-    import bnt.splits
-    from bnt.cohort import Cohort
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,11 @@ class Split:
             splits = named_splits(cohort, self.label, self.protocol, **_settings(self))
         if self.out is not None:
             save_splits(self.out, cohort, splits)
-        _print_sizes(cohort, splits)
+        width = max(len("split"), *(len(split.short) for split in splits))
+        print(f"{'split':<{width}}  training  validation  test  left out")
+        for split in splits:
+            train, val, test = split.sizes
+            print(f"{split.short:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")
         if self.check is not None:
             print(f"{self.check}: {len(splits)} splits, no subject, family or scan on two sides.")
         elif self.out is not None:
@@ -101,14 +101,6 @@ def _settings(options: Split) -> dict[str, Any]:
     elif name != "leave-one-site-out":
         settings["n_splits"] = options.n_splits
     return settings
-
-
-def _print_sizes(cohort: Cohort, splits: list[bnt.splits.Split]) -> None:
-    width = max(len("split"), *(len(split.short) for split in splits))
-    print(f"{'split':<{width}}  training  validation  test  left out")
-    for split in splits:
-        train, val, test = split.sizes
-        print(f"{split.short:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")
 
 
 @dataclass(frozen=True)

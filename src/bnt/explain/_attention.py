@@ -332,9 +332,14 @@ def difference_score(
         for group in groups:
             order[group] = rng.permutation(order[group])
         null[i] = score(order)
-    p = (1 + int((null >= d - 1e-12).sum())) / (1 + n_permutations)
+    return DifferenceScore(d, float(null.mean()), float(null.std()), *_z_and_p(d, null))
+
+
+def _z_and_p(value: float, null: np.ndarray) -> tuple[float, float]:
+    """Return z, and the one-sided p, of a value under permutation; it counts as one more permutation itself."""
     sd = float(null.std())
-    return DifferenceScore(d, float(null.mean()), sd, (d - float(null.mean())) / sd if sd > 0 else float("nan"), p)
+    z = (value - float(null.mean())) / sd if sd > 0 else float("nan")
+    return z, (1 + int((null >= value - 1e-12).sum())) / (1 + len(null))
 
 
 def hard_clusters(assignments: np.ndarray) -> np.ndarray:
@@ -365,13 +370,8 @@ def agreement(
     for name, measure in (("ari", adjusted_rand_score), ("nmi", normalized_mutual_info_score)):
         value = float(measure(theirs, mine))
         null = np.array([measure(theirs, order) for order in orders])
-        sd = float(null.std())
-        found[name] = {
-            "value": value,
-            "chance": float(null.mean()),
-            "z": (value - float(null.mean())) / sd if sd > 0 else float("nan"),
-            "p": (1 + int((null >= value - 1e-12).sum())) / (1 + n_permutations),
-        }
+        z, p = _z_and_p(value, null)
+        found[name] = {"value": value, "chance": float(null.mean()), "z": z, "p": p}
     return found
 
 

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from nibabel import Nifti1Image
 
 N_SEEDS = 10
-MAPS = ("strength", "balance")
 
 
 def roi_values(score: np.ndarray) -> dict[str, np.ndarray]:
@@ -83,9 +82,9 @@ def write_brain_maps(score: np.ndarray, atlas: Atlas, folder: Path) -> dict[str,
         _dense_maps(values, atlas, folder / "rois.dscalar.nii")
         _matrix(score, _dense_parcels(atlas), folder / "edges.pconn.nii")
         return {"files": ["rois.dscalar.nii", "edges.pconn.nii"], "atlas": str(atlas.file)}
-    files = [f"roi_{name}.nii.gz" for name in MAPS]
-    for name, file in zip(MAPS, files):
-        painted(atlas, values[name]).to_filename(folder / file)
+    files = [f"roi_{name}.nii.gz" for name in values]
+    for one, file in zip(values.values(), files):
+        painted(atlas, one).to_filename(folder / file)
     seeds = np.argsort(-values["strength"], kind="stable")[:N_SEEDS]
     painted(atlas, square(score, 0.0)[:, seeds]).to_filename(folder / "seed_maps.nii.gz")
     table = atlas.rois.iloc[seeds][["roi", "label", "network"]].assign(strength=values["strength"][seeds])
@@ -102,9 +101,6 @@ def strongest_rois(score: np.ndarray, rois: pd.DataFrame) -> pd.DataFrame:
     """Return the ROI table with strength and balance, the strongest first."""
     table = rois.assign(**roi_values(score))
     return table.sort_values("strength", ascending=False, kind="stable").reset_index(drop=True)
-
-
-# -- CIFTI ---------------------------------------------------------------------------------------------------
 
 
 def _names(atlas: Atlas) -> list[str]:

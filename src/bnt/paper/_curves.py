@@ -157,13 +157,9 @@ def draw_curves(table: pd.DataFrame) -> Figure:
         for k, (_, curve) in enumerate(part.groupby("split", sort=False)):
             strong: dict[str, Any] = {"lw": 1.3, "alpha": 1.0} if k == 0 else {"lw": 0.5, "alpha": 0.45}
             strong |= {"marker": "o", "ms": 3} if len(curve) == 1 else {}  # a line of one point is not seen
-            named = k == 0
-            axes.plot(
-                curve["epoch"], curve["validation"], color=COLOURS[0], label="validation" if named else None, **strong
-            )
-            axes.plot(
-                curve["epoch"], curve["test"], color=COLOURS[1], ls="--", label="test" if named else None, **strong
-            )
+            for which, colour, dash in (("validation", COLOURS[0], "-"), ("test", COLOURS[1], "--")):
+                named = which if k == 0 else None
+                axes.plot(curve["epoch"], curve[which], color=colour, ls=dash, label=named, **strong)
         axes.axhline(0.5, color=GREY, lw=0.7, ls=":")
         if i == 0:
             axes.set_title(model, fontsize=8)

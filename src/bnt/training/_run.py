@@ -325,11 +325,6 @@ SHOWN = ("auroc", "auroc_within_site", *RATES, "brier", "calibration_error")
 SHOWN_SCORE = ("r", "r2", "mae", "medae", "mse")
 
 
-def _scans(report: dict[str, Any]) -> str:
-    """Return how many scans people of the test set have, where they have several."""
-    return f" ({report['n_scans']['test']} scans, averaged within a person)" if "n_scans" in report else ""
-
-
 def _row(name: str, metrics: dict[str, Any]) -> str:
     interval = metrics.get(f"{name}_ci")
     span = f"{shown(interval[0], name)} to {shown(interval[1], name)}" if interval else ""
@@ -372,6 +367,7 @@ def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None
     """
     epochs = find_entry(config.model).trains_in_epochs if in_epochs is None else in_epochs
     test, n = report["test"], report["n"]
+    scans = f" ({report['n_scans']['test']} scans, averaged within a person)" if "n_scans" in report else ""
     listed = SHOWN_SCORE if config.task.kind == "regression" else SHOWN
     positive = report["positive_class"]
     called = f" The positive class is {positive!r}." if positive is not None else ""
@@ -388,7 +384,7 @@ def model_card(config: RunConfig, report: dict[str, Any], in_epochs: bool | None
             "",
             "## Tested once",
             "",
-            f"{n['test']} people of the test set{_scans(report)}.{called}",
+            f"{n['test']} people of the test set{scans}.{called}",
             "",
             "| metric | value | 95 % interval |",
             "|---|---|---|",
