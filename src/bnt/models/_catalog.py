@@ -22,7 +22,7 @@ class Entry:
     name : str
         The name that users type.
     home : str
-        ``module:object`` of the constructor.
+        ``module:object`` of the constructor, in this package.
     summary : str
         One line for tables.
     paper : str
@@ -92,7 +92,7 @@ class Entry:
 
             return own_constructor(self.name)
         module, _, attribute = self.home.partition(":")
-        return getattr(import_module(module), attribute)
+        return getattr(import_module(f"bnt.models.{module}"), attribute)
 
 
 # -- the table -----------------------------------------------------------------------------------------
@@ -139,49 +139,38 @@ BEST_EPOCH, LAST_EPOCH = ({"min_steps": 0, "ema": 0.0, "patience": 0, "select": 
 CATALOG: tuple[Entry, ...] = (
     Entry(
         "bnt",
-        "bnt.models._bnt:BNT",
+        "_bnt:BNT",
         "Transformer with OCRead readout, following the paper's equations",
         "Kan 2022",
         budget=BNT_BUDGET,
     ),
     Entry(
         "bnt-released",
-        "bnt.models._bnt:BNT",
+        "_bnt:BNT",
         "Transformer with OCRead readout, following the released code",
         "Kan 2022",
         presets={"n_clusters": 100, "assignment": "squared", "hidden_mlp": True, "normalise_first": False},
     ),
-    Entry("vanilla", "bnt.models._bnt:VanillaTF", "Transformer with a simple readout (CONCAT)", "Kan 2022"),
+    Entry("vanilla", "_bnt:VanillaTF", "Transformer with a simple readout (CONCAT)", "Kan 2022"),
     Entry(
         "san",
-        "bnt.models._san:SAN",
+        "_san:SAN",
         "Spectral attention network with Laplacian positions and edge-aware attention",
         "Kreuzer 2021",
         revision=2,
     ),
     Entry(
         "graphormer",
-        "bnt.models._graphormer:Graphormer",
+        "_graphormer:Graphormer",
         "Transformer with attention biases from binned connectivity",
         "Ying 2021",
         revision=2,
     ),
-    Entry(
-        "braingb",
-        "bnt.models._braingb:BrainGB",
-        "Graph attention network with concatenated messages",
-        "Cui 2022",
-        revision=2,
-    ),
-    Entry(
-        "brainnetcnn",
-        "bnt.models._brainnetcnn:BrainNetCNN",
-        "Convolutions over edges, nodes and the graph",
-        "Kawahara 2017",
-    ),
+    Entry("braingb", "_braingb:BrainGB", "Graph attention network with concatenated messages", "Cui 2022", revision=2),
+    Entry("brainnetcnn", "_brainnetcnn:BrainNetCNN", "Convolutions over edges, nodes and the graph", "Kawahara 2017"),
     Entry(
         "brainnetcnn-released",
-        "bnt.models._brainnetcnn:BrainNetCNN",
+        "_brainnetcnn:BrainNetCNN",
         "brainnetcnn with rectified logits; noise=true keeps dropout on at evaluation",
         "Kawahara 2017",
         presets={"released": True},
@@ -189,7 +178,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "braingnn",
-        "bnt.models._braingnn:BrainGNN",
+        "_braingnn:BrainGNN",
         "Graph convolutions with ROI-specific weights, and ROI selection",
         "Li 2021",
         training=BRAINGNN_TRAINING,
@@ -197,7 +186,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "braingnn-released",
-        "bnt.models._braingnn:BrainGNN",
+        "_braingnn:BrainGNN",
         "braingnn on partial correlations, with scores through three sigmoids",
         "Li 2021",
         needs_series=True,
@@ -208,7 +197,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "fbnetgen",
-        "bnt.models._fbnetgen:FBNetGen",
+        "_fbnetgen:FBNetGen",
         "Graph network on a graph learned from time series",
         "Kan 2022b",
         needs_series=True,
@@ -217,7 +206,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "fbnetgen-released",
-        "bnt.models._fbnetgen:FBNetGen",
+        "_fbnetgen:FBNetGen",
         "fbnetgen with row sums instead of messages",
         "Kan 2022b",
         needs_series=True,
@@ -226,7 +215,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "brainnetgnn",
-        "bnt.models._brainnetgnn:BrainNetGNN",
+        "_brainnetgnn:BrainNetGNN",
         "Gated graph network on a directed graph from attention between time series",
         "Mahmood 2021",
         needs_series=True,
@@ -234,7 +223,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "brainnetgnn-released",
-        "bnt.models._brainnetgnn:BrainNetGNN",
+        "_brainnetgnn:BrainNetGNN",
         "brainnetgnn with an encoder classifier that is never trained",
         "Mahmood 2021",
         needs_series=True,
@@ -242,15 +231,11 @@ CATALOG: tuple[Entry, ...] = (
         training=BRAINNETGNN_TRAINING,
     ),
     Entry(
-        "dgm",
-        "bnt.models._dgm:DGM",
-        "Graph network on sampled neighbours, learned by reward",
-        "Kazi 2023",
-        training=DGM_TRAINING,
+        "dgm", "_dgm:DGM", "Graph network on sampled neighbours, learned by reward", "Kazi 2023", training=DGM_TRAINING
     ),
     Entry(
         "dgm-released",
-        "bnt.models._dgm:DGM",
+        "_dgm:DGM",
         "dgm with the noise of the published dense code",
         "Kazi 2023",
         presets={"released": True},
@@ -258,28 +243,22 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "com-braintf",
-        "bnt.models._com_braintf:ComBrainTF",
+        "_com_braintf:ComBrainTF",
         "Transformer within each functional network, then over all ROIs",
         "Bannadabhavi 2023",
         training=COM_BRAINTF_TRAINING,
     ),
-    Entry(
-        "alter",
-        "bnt.models._alter:ALTER",
-        "bnt-released with random-walk features",
-        "Yu 2024",
-        training=RELEASED_TRAINING,
-    ),
+    Entry("alter", "_alter:ALTER", "bnt-released with random-walk features", "Yu 2024", training=RELEASED_TRAINING),
     Entry(
         "bqn",
-        "bnt.models._bqn:BQN",
+        "_bqn:BQN",
         "Quadratic network with element-wise products instead of messages",
         "Yang 2025",
         training=BQN_TRAINING,
     ),
     Entry(
         "dual-path",
-        "bnt.models._dual_path:DualPath",
+        "_dual_path:DualPath",
         "Linear model on edges plus graph attention on time series",
         "Han 2025",
         needs_series=True,
@@ -287,7 +266,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "meanmlp",
-        "bnt.models._meanmlp:MeanMLP",
+        "_meanmlp:MeanMLP",
         "An MLP on every volume, averaged over time",
         "Popov 2024",
         needs_series=True,
@@ -296,7 +275,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "bolt",
-        "bnt.models._bolt:BolT",
+        "_bolt:BolT",
         "Transformer on overlapping windows of a scan, fused after each block",
         "Bedel 2023",
         needs_series=True,
@@ -305,7 +284,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "bolt-released",
-        "bnt.models._bolt:BolT",
+        "_bolt:BolT",
         "bolt, also attending to the padding after a scan",
         "Bedel 2023",
         needs_series=True,
@@ -315,7 +294,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "brainnetmlp",
-        "bnt.models._brainnetmlp:BrainNetMLP",
+        "_brainnetmlp:BrainNetMLP",
         "Linear layer on edges plus a linear layer on spectra",
         "Hou 2025",
         needs_series=True,
@@ -324,24 +303,18 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "neurograph",
-        "bnt.models._neurograph:NeuroGraph",
+        "_neurograph:NeuroGraph",
         "Residual graph convolutions plus an MLP on all edges",
         "Said 2023",
         training=NEUROGRAPH_TRAINING,
         budget={**BEST_EPOCH, "epochs": 100},
     ),
-    Entry("svm", "bnt.models.classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
-    Entry("logistic", "bnt.models.classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),
-    Entry(
-        "ridge",
-        "bnt.models.classical:Ridge",
-        "Kernel ridge regression on Fisher z edges",
-        "Hoerl 1970",
-        family="classical",
-    ),
+    Entry("svm", "classical:SVM", "Linear SVM on Fisher z edges", "Cortes 1995", family="classical"),
+    Entry("logistic", "classical:Logistic", "Logistic regression on Fisher z edges", "", family="classical"),
+    Entry("ridge", "classical:Ridge", "Kernel ridge regression on Fisher z edges", "Hoerl 1970", family="classical"),
     Entry(
         "tangent-logistic",
-        "bnt.models.classical:Logistic",
+        "classical:Logistic",
         "Logistic regression in tangent space",
         "Varoquaux 2010",
         family="classical",
@@ -349,21 +322,21 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "linear-ensemble",
-        "bnt.models.classical:LinearEnsemble",
+        "classical:LinearEnsemble",
         "Average of a tangent-space SVM and site-centred ridges on tangent space and edges",
         "",
         family="classical",
     ),
     Entry(
         "multi-kernel",
-        "bnt.models.classical:MultiKernel",
+        "classical:MultiKernel",
         "Kernel ridge on five views of connectivity (two without time series), raw and site-centred",
         "",
         family="classical",
     ),
     Entry(
         "atlas-ensemble",
-        "bnt.models._atlas_ensemble:AtlasEnsemble",
+        "_atlas_ensemble:AtlasEnsemble",
         "One linear model per atlas of the cohort, stacked",
         "",
         family="classical",
@@ -371,7 +344,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "best",
-        "bnt.models.classical:Best",
+        "classical:Best",
         "First choice: average of linear models on several views, weighted on held-out folds",
         "",
         family="classical",
@@ -379,21 +352,21 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "cpm",
-        "bnt.models.classical:CPM",
+        "classical:CPM",
         "Connectome-based predictive modelling, a linear model on sums of correlated edges",
         "Shen 2017",
         family="classical",
     ),
     Entry(
         "krr",
-        "bnt.models.classical:KRR",
+        "classical:KRR",
         "Kernel ridge regression on the correlation between connectomes",
         "He 2020",
         family="classical",
     ),
     Entry(
         "kernel-transformer",
-        "bnt.models._kernel_transformer:KernelTransformer",
+        "_kernel_transformer:KernelTransformer",
         "multi-kernel plus a small Transformer on each of its views",
         "",
         family="hybrid",
