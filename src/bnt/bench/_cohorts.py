@@ -46,10 +46,10 @@ def data(settings: BenchSettings) -> list[dict[str, Any]]:
         raise BadInput(f"subjects is {subjects} and rois is {rois}: give two or more of both.")
     place = Path(settings.folder or tempfile.gettempdir())
     if not place.is_dir():
-        raise BadInput(f"Folder {place} for temporary files does not exist: choose another.", parameter="folder")
+        raise BadInput(f"Folder {place} for temporary files does not exist: choose another.", "folder")
     needed = subjects * rois * (rois - 1) // 2 * 6
     if shutil.disk_usage(place).free < 1.2 * needed:
-        raise BadInput(f"{place} has no room for {needed / 1e9:.1f} GB of temporary files.", parameter="folder")
+        raise BadInput(f"{place} has no room for {needed / 1e9:.1f} GB of temporary files.", "folder")
     rows = []
     with tempfile.TemporaryDirectory(prefix="bnt-bench-", dir=place) as folder:
         for dtype in ("float32", "float16"):
@@ -274,9 +274,7 @@ def load_series(settings: BenchSettings) -> list[np.ndarray]:
     if settings.cohort is not None:
         cohort = load_cohort(settings.cohort)
         if cohort.timeseries is None:
-            raise BadInput(
-                f"{settings.cohort} has no time series: choose a cohort with time series.", parameter="cohort"
-            )
+            raise BadInput(f"{settings.cohort} has no time series: choose a cohort with time series.", "cohort")
         chosen = cohort.timeseries[: settings.subjects]
         return [np.array(one, dtype=np.float64) for one in chosen]
     rng = np.random.default_rng(0)

@@ -264,7 +264,7 @@ class Explain:
         from bnt.training._trained import local_model
 
         if self.sanity == 1 or self.sanity < 0:
-            raise BadInput(f"sanity is {self.sanity}: stability compares at least 2 refits.", parameter="sanity")
+            raise BadInput(f"sanity is {self.sanity}: stability compares at least 2 refits.", "sanity")
         trained = TrainedRun(local_model(self.trained_run), model_file=self.model_file)
         also = [TrainedRun(path, model_file=self.model_file) for path in self.also]
         cohort = load_cohort(self.cohort)

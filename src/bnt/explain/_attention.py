@@ -201,7 +201,7 @@ def network_enrichment(
     inside = networks.assigned
     matrices = matrices[None] if matrices.ndim == 2 else matrices
     if n_permutations < 1:
-        raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", parameter="n_permutations")
+        raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", "n_permutations")
     hot = networks.one_hot()[inside]
     names = [name for name, size in zip(networks.names, hot.sum(axis=0)) if size > 0]
     hot = hot[:, hot.sum(axis=0) > 0]

@@ -124,7 +124,7 @@ def target_code(run: FittedRun, target: str | None) -> tuple[int, str]:
     if target is None:
         return len(names) - 1, names[-1]
     if target not in names:
-        raise BadInput(f"The run has no class {target!r}; choose from {', '.join(names)}.", parameter="target")
+        raise BadInput(f"The run has no class {target!r}; choose from {', '.join(names)}.", "target")
     return names.index(target), target
 
 
@@ -220,7 +220,7 @@ def edge_map(
     """
     chosen = method or default_method(run)
     if chosen not in METHODS:
-        raise BadInput(f"Unknown method {chosen!r}; choose from {', '.join(METHODS)}.", parameter="method")
+        raise BadInput(f"Unknown method {chosen!r}; choose from {', '.join(METHODS)}.", "method")
     column, name = target_code(run, target)
     if chosen in ("pattern", "coefficients"):
         where, who = training or (cohort, np.asarray(rows))
@@ -291,7 +291,7 @@ def _integrated_gradients(margin: Margin, edges: Tensor, baseline: Tensor, serie
         raise BadInput(
             "Integrated gradients need captum, which is not installed: "
             "pip install 'brain-network-transformer[explain]', or choose the method gradient.",
-            parameter="method",
+            "method",
         ) from error
     more = None if series is None else (series,)
     try:

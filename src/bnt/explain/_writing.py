@@ -190,7 +190,7 @@ class Explanation:
         self.atlas = atlas
         self.trained, self.cohort, self.rows, self.folder = trained, cohort, np.asarray(rows), folder
         if n_permutations < 1:
-            raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", parameter="n_permutations")
+            raise BadInput(f"n_permutations is {n_permutations}: give at least 1.", "n_permutations")
         self.n_permutations, self.seed = n_permutations, seed
         self.networks = Networks.of(cohort)
         self.planted = planted_pairs(cohort, trained.config.label)
@@ -393,6 +393,6 @@ def chosen_rows(trained: TrainedRun, cohort: Cohort, subjects: str) -> np.ndarra
         raise BadInput(
             f"{cohort.path or 'The cohort'} has no subject of the {subjects} set of {trained.folder}: "
             "explain all subjects instead.",
-            parameter="subjects",
+            "subjects",
         )
     return rows

@@ -251,7 +251,7 @@ def is_finished(job: Job, cohort: Cohort) -> bool:
         return False
     other = difference(read_config(folder), configure(job, cohort))
     if other is not None:
-        raise BadInput(f"{folder} holds another curve ({other.words}): choose another folder.", parameter="out")
+        raise BadInput(f"{folder} holds another curve ({other.words}): choose another folder.", "out")
     return (folder / CURVE).is_file()
 
 
@@ -347,7 +347,7 @@ def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
         raise BadInput(
             f"The whole training set, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
             "the recipe's batch_size.",
-            parameter="change",
+            "change",
         )
     if not small:
         return plan, ""

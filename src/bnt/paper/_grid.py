@@ -219,11 +219,9 @@ def check_output(folder: Path, what: str) -> None:
         try:
             other = json.loads(marker.read_text()).get("what")
         except ValueError as error:
-            raise BadInput(f"{marker} is damaged ({error}): choose another folder.", parameter="out") from error
+            raise BadInput(f"{marker} is damaged ({error}): choose another folder.", "out") from error
         if other != what:
-            raise BadInput(
-                f"{folder} holds {other!r}, not {what!r}: choose one folder per table or figure.", parameter="out"
-            )
+            raise BadInput(f"{folder} holds {other!r}, not {what!r}: choose one folder per table or figure.", "out")
 
 
 def open_output(folder: str | Path, what: str) -> Path:

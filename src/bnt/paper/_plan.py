@@ -177,14 +177,14 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "protocol", canonical(self.protocol))
         if self.preset not in PRESETS:
-            raise BadInput(f"Unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}.", parameter="preset")
+            raise BadInput(f"Unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}.", "preset")
         for name in ("splits", "epochs"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise BadInput(f"{name} is {value}: ask for at least 1.", parameter=name)
+                raise BadInput(f"{name} is {value}: ask for at least 1.", name)
         if min(self.sizes, default=0) < 10 or len(set(self.sizes)) < len(self.sizes):
             given = " ".join(map(str, self.sizes))
-            raise BadInput(f"sizes is {given}: give different numbers of ROIs, each 10 or more.", parameter="sizes")
+            raise BadInput(f"sizes is {given}: give different numbers of ROIs, each 10 or more.", "sizes")
         check_device(self.device)
         if self.cohort.path is None:
             raise BadInput("A reproduction needs a cohort on disk: save it first with cohort.save(folder).")
@@ -234,7 +234,7 @@ class Plan:
         unknown = [word for word in self.only if word not in known]
         if unknown:
             names = ", ".join(v.name for v in variants)
-            raise BadInput(f"only names {', '.join(unknown)}, but the rows here are {names}.", parameter="only")
+            raise BadInput(f"only names {', '.join(unknown)}, but the rows here are {names}.", "only")
         return [v for v in variants if self.asks_for(v.name, v.model)]
 
     def named_splits(self) -> list[Split]:
@@ -253,7 +253,7 @@ class Plan:
             raise BadInput(
                 f"Label {self.label!r} of {self.cohort.path} does not have two classes, and the paper's tables are "
                 "about two: choose another label.",
-                parameter="label",
+                "label",
             )
 
 
@@ -319,7 +319,7 @@ def reproduce(what: str, plan: Plan) -> list[Path]:
     if what != "all":
         return _one(what, plan)
     if plan.only:
-        raise BadInput("only chooses rows of one table: name the table instead of all.", parameter="only")
+        raise BadInput("only chooses rows of one table: name the table instead of all.", "only")
     files: list[Path] = []
     refused: list[str] = []
     for name in PARTS:
@@ -336,7 +336,7 @@ def reproduce(what: str, plan: Plan) -> list[Path]:
 
 def _one(what: str, plan: Plan) -> list[Path]:
     if what not in PARTS:
-        raise BadInput(f"Unknown part {what!r}: choose one of {', '.join(PARTS)} or all.", parameter="what")
+        raise BadInput(f"Unknown part {what!r}: choose one of {', '.join(PARTS)} or all.", "what")
     from bnt.paper._grid import check_output, open_output, write_facts, write_outputs
 
     plan = replace(plan, what=what)

@@ -36,7 +36,7 @@ def thinned_splits(
         raise BadInput(
             f"A learning curve draws smaller training sets itself: protocol must be one of {', '.join(SHRINKABLE)}, "
             f"not {protocol}.",
-            parameter="protocol",
+            "protocol",
         )
     found = []
     for fraction in fractions:

@@ -365,7 +365,7 @@ class Tracking:
                 self.trackers.append(TRACKERS[name](run.name, place, settings))
             except ImportError as error:
                 needed = f"The tracker {name} needs the package {TRACKERS[name].needs} ({error})."
-                raise BadInput(needed, parameter="track") from error
+                raise BadInput(needed, "track") from error
 
     def __call__(self, stage: str, line: dict[str, Any]) -> None:
         """Pass an epoch on to all; steps are counted on from one stage of training to the next."""

@@ -61,10 +61,8 @@ def open_folder(folder: Path, config: RunConfig, *, resume: bool, overwrite: boo
             clear(folder)
         if not resume and not overwrite:
             if finished:
-                raise BadInput(
-                    f"{folder} holds a finished run: choose another folder, or overwrite it.", parameter="overwrite"
-                )
-            raise BadInput(f"{folder} holds an interrupted run: resume it, or overwrite it.", parameter="resume")
+                raise BadInput(f"{folder} holds a finished run: choose another folder, or overwrite it.", "overwrite")
+            raise BadInput(f"{folder} holds an interrupted run: resume it, or overwrite it.", "resume")
         if overwrite:
             shutil.rmtree(folder)
     elif folder.exists() and (not folder.is_dir() or any(f.suffix != ".tmp" for f in folder.iterdir())):

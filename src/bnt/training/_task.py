@@ -151,7 +151,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
             raise BadInput(
                 f"The label holds text such as {str(distinct[0])!r}, which is not a score: predict it as classes (task "
                 "classification), or give numbers.",
-                parameter="task",
+                "task",
             )
         values = part.astype(np.float64)
         if not np.isfinite(values).all():
@@ -166,7 +166,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
             raise BadInput(
                 f"The label has the value {broken[0]:g}, which is not a whole number and so not a class: predict "
                 "it as a score (task regression), or give classes as whole numbers or words.",
-                parameter="task",
+                "task",
             )
         y, distinct, part = y.astype(np.int64), distinct.astype(np.int64), part.astype(np.int64)
     if len(distinct) < 2:
@@ -176,7 +176,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
         score = ", or predict it as a score (task regression)" if y.dtype.kind in "iu" else ""
         raise BadInput(
             f"No training subject has the label {sorted(absent)[0]!r}: use another split{score}.",
-            parameter="task" if score else "",
+            "task" if score else "",
         )
     classes = distinct.tolist()
     if positive is not None:

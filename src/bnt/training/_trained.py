@@ -343,7 +343,7 @@ class TrainedRun:
             raise BadInput(
                 f"{cohort.path or 'The source'} holds {cohort.kind!r} connectomes, the model of {self.folder} was "
                 f"trained on {c.kind!r}: import it as {c.kind!r}.",
-                parameter="kind",
+                "kind",
             )
         if find_entry(c.model).needs_series and cohort.timeseries is None:
             raise BadInput(f"Model {c.model!r} reads time series and {cohort.path or 'the source'} has none.")
