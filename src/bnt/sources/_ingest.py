@@ -147,10 +147,6 @@ def import_cohort(
         Folder that keeps the extracted time series of images for other imports. By default they are next to ``out``
         until it is complete.
 
-    Returns
-    -------
-    Cohort
-
     Examples
     --------
     >>> from pathlib import Path

@@ -209,10 +209,6 @@ def simulate_cohort(
     overwrite : bool
         Replace an existing cohort at ``out``.
 
-    Returns
-    -------
-    Cohort
-
     Examples
     --------
     >>> import bnt

@@ -78,10 +78,6 @@ def export_run(
         The Python file of your own model, if you have not trained with it on this machine. It is run to check the
         export.
 
-    Returns
-    -------
-    Path
-
     Examples
     --------
     >>> from bnt.training import TrainedRun, export_run
