@@ -28,26 +28,30 @@ LEGEND_COLUMNS = 5
 GREY = "#B0B0B0"  # between blue and orange: no edge is white on white
 
 
-def _frame(axes: Axes, networks: Networks, top: bool) -> None:
+def _spans(networks: Networks) -> list[tuple[str, int, int]]:
+    """Return the name of each network, and where its ROIs begin and end in their order."""
+    counts = np.bincount(networks.codes, minlength=len(networks.names))
+    ends = np.cumsum(counts)
+    return list(zip(networks.names, ends - counts, ends))
+
+
+def _frame(axes: Axes, networks: Networks) -> None:
     """Mark networks along a matrix whose ROIs are in their order: names and colours at the sides, lines between."""
     from matplotlib.patches import Rectangle
 
     v = len(networks.codes)
     strip = STRIP * v
-    counts = np.bincount(networks.codes, minlength=len(networks.names))
-    ends = np.cumsum(counts)
-    for name, start, end in zip(networks.names, ends - counts, ends):
-        colour = networks.colours[name]
-        spots = [((-0.5 - 1.3 * strip, start - 0.5), strip, end - start)]
-        if top:
-            spots.append(((start - 0.5, -0.5 - 1.3 * strip), end - start, strip))
-        for corner, width, height in spots:
-            axes.add_patch(Rectangle(corner, width, height, fc=colour, ec="white", lw=0.4, clip_on=False))
-        if top:
-            box = Rectangle((start - 0.5, start - 0.5), end - start, end - start, fc="none", ec="white", lw=1.6)
-            axes.add_patch(box)
-            axes.add_patch(Rectangle(box.get_xy(), end - start, end - start, fc="none", ec="black", lw=0.7))
-    _name_networks(axes, networks, (ends - counts + ends) / 2 - 0.5, -0.5 - 1.3 * strip, strip)
+    edge = -0.5 - 1.3 * strip
+    for name, start, end in _spans(networks):
+        n = end - start
+        for corner, width, height in (((edge, start - 0.5), strip, n), ((start - 0.5, edge), n, strip)):
+            axes.add_patch(
+                Rectangle(corner, width, height, fc=networks.colours[name], ec="white", lw=0.4, clip_on=False)
+            )
+        for colour, width in (("white", 1.6), ("black", 0.7)):
+            axes.add_patch(Rectangle((start - 0.5, start - 0.5), n, n, fc="none", ec=colour, lw=width))
+    _name_networks(axes, networks, (edge - 0.2 * strip, edge - 1.6 * strip), matrix_height(networks) - 0.8)
+    axes.set(xlim=(-0.5, v - 0.5))
     axes.tick_params(axis="x", bottom=False, labelbottom=False)
 
 
@@ -81,16 +85,19 @@ def matrix_width(networks: Networks | None) -> float:
     return max(4.6, matrix_height(networks) - 0.8 + names_width(networks) + 1.0)
 
 
-def _name_networks(axes: Axes, networks: Networks, middles: np.ndarray, edge: float, strip: float) -> None:
-    """Write the networks' names beside their strip; names of small ones move apart, and a line says whose they are."""
+def _name_networks(axes: Axes, networks: Networks, across: tuple[float, float], inches: float, **place: Any) -> None:
+    """Write the networks' names beside a matrix ``inches`` high; names of small ones move apart, and a line says whose.
+
+    The lines go from left to right ``across`` the room between them.
+    """
     v = len(networks.codes)
-    inches = matrix_height(networks) - 0.8  # of the matrix itself, about
+    middles = np.array([(start + end) / 2 - 0.5 for _, start, end in _spans(networks)])
     places = spread(middles, LABEL_INCHES * v / inches, 0.0, v - 1.0)
-    for middle, place in zip(middles, places):
-        axes.plot([edge - 0.2 * strip, edge - 1.6 * strip], [middle, place], color="#8C8C8C", lw=0.4, clip_on=False)
-    axes.set(xlim=(-0.5, v - 0.5), ylim=(v - 0.5, -0.5))
+    for middle, name_place in zip(middles, places):
+        axes.plot(across, [middle, name_place], color="#8C8C8C", lw=0.4, clip_on=False, **place)
+    axes.set(ylim=(v - 0.5, -0.5))
     axes.set_yticks(places, networks.names, fontsize=7)
-    axes.tick_params(axis="y", length=0, pad=26)  # left of the lines
+    axes.tick_params(axis="y", length=0, pad=26)  # left of the lines, however wide the panel is
 
 
 def _matrix_axes(
@@ -103,7 +110,7 @@ def _matrix_axes(
     if networks is None:
         axes.set(xlabel="ROI, in the atlas's order", ylabel="ROI")
     else:
-        _frame(axes, networks, top=True)
+        _frame(axes, networks)
         figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[union-attr, call-arg]  # names stay inside
         axes.set_xlabel("ROIs in the same order")
     bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
@@ -209,39 +216,16 @@ def _cluster_sides(axes: Axes, networks: Networks | None, n_clusters: int, label
         return
     from matplotlib.patches import Rectangle
 
-    counts = np.bincount(networks.codes, minlength=len(networks.names))
-    ends = np.cumsum(counts)
-    for name, start, end in zip(networks.names, ends - counts, ends):
-        place = axes.get_yaxis_transform()
-        axes.add_patch(
-            Rectangle(
-                (-0.1, start - 0.5),
-                0.08,
-                end - start,
-                transform=place,
-                fc=networks.colours[name],
-                ec="none",
-                clip_on=False,
-            )
-        )
+    beside = axes.get_yaxis_transform()
+    for name, start, end in _spans(networks):
+        box: dict[str, Any] = {"fc": networks.colours[name], "ec": "none", "clip_on": False, "transform": beside}
+        axes.add_patch(Rectangle((-0.1, start - 0.5), 0.08, end - start, **box))
         axes.axhline(end - 0.5, color="white", lw=0.8)
     if not labels:
         axes.set_yticks([])
         return
-    v = len(networks.codes)
-    middles = (2 * ends - counts) / 2 - 0.5
-    places = spread(middles, LABEL_INCHES * v / (matrix_height(networks) - 1.3), 0.0, v - 1.0)
-    for middle, name_place in zip(middles, places):
-        line: dict[str, Any] = {
-            "transform": axes.get_yaxis_transform(),
-            "color": "#8C8C8C",
-            "lw": 0.4,
-            "clip_on": False,
-        }
-        axes.plot([-0.11, -0.17], [middle, name_place], **line)
-    axes.set_yticks(places, networks.names, fontsize=7)
-    axes.set(xlim=(-0.5, n_clusters - 0.5), ylim=(v - 0.5, -0.5))
-    axes.tick_params(axis="y", length=0, pad=26)  # left of the lines, however wide the panel is
+    _name_networks(axes, networks, (-0.11, -0.17), matrix_height(networks) - 1.3, transform=beside)
+    axes.set(xlim=(-0.5, n_clusters - 0.5))
 
 
 @styled
