@@ -286,7 +286,6 @@ def centred_batches(
     series : sequence of (T_i, V) arrays
     dtype : torch.dtype
         Of the tensors; the means are taken so that a large offset costs no precision.
-    device : str or torch.device
     at_once : int
         Largest B.
 

@@ -212,10 +212,6 @@ class Profiles(FeatureMap):
     """A feature map with each subject's vector at mean 0 and length 1: inner products are Pearson correlations.
 
     Edges enter as correlations, without Fisher z.
-
-    Parameters
-    ----------
-    inner : FeatureMap
     """
 
     def __init__(self, inner: FeatureMap) -> None:

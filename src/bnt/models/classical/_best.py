@@ -74,7 +74,6 @@ class Best(Decides):
 
     Parameters
     ----------
-    n_rois : int
     n_classes : int
         1 makes a regression model.
     new_sites : {"global", "centred"}
@@ -140,16 +139,7 @@ class Best(Decides):
     # -- fitting -----------------------------------------------------------------------------------
 
     def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> Best:
-        """Fit on training subjects.
-
-        Parameters
-        ----------
-        inputs : Inputs
-        y : array, (n,)
-            Class codes 0 to C-1, or targets.
-        sample_weight : array, (n,), optional
-            A subject of weight 2 counts as two.
-        """
+        """Fit on training subjects; see :class:`bnt.models.classical._solvers.Decides`."""
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
         parts = list(folds(target, self.n_classes, sites=inputs.sites, groups=inputs.families))
         self.make(inputs.series is not None)
@@ -250,7 +240,6 @@ def stacked_weights(
     decisions : array, (n, k, members)
         For subjects held out of the fits that made them.
     target, weight : array, (n,)
-    n_classes : int
     prior : array, (members,)
         Of sum 1.
     """

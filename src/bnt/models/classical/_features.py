@@ -187,7 +187,6 @@ class TangentFeatures(FeatureMap):
 
     Parameters
     ----------
-    n_rois : int
     shrinkage : float
         Share of the identity, for inputs without series.
     estimate : str
@@ -248,7 +247,6 @@ class ShrunkTangent(TangentFeatures):
 
     Parameters
     ----------
-    n_rois : int
     shrinkage : float
         Share of the identity.
     """
@@ -334,7 +332,6 @@ class Adjusted(FeatureMap):
 
     Parameters
     ----------
-    inner : FeatureMap
     names : tuple of str
         Columns of ``participants.tsv``.
     """

@@ -83,7 +83,6 @@ class Streamed:
     ----------
     transform : callable
         From the inputs of a block to its features.
-    inputs : Inputs
     """
 
     def __init__(self, transform: Callable[[Inputs], np.ndarray], inputs: Inputs) -> None:

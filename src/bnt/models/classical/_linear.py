@@ -45,7 +45,6 @@ class Linear(Decides):
 
     Parameters
     ----------
-    n_rois : int
     n_classes : int
         1 makes a regression model.
     space : {"edges", "tangent"}
@@ -123,16 +122,7 @@ class LinearModel(Linear):
         """Return the dual solution for one target."""
 
     def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> LinearModel:
-        """Fit on training subjects.
-
-        Parameters
-        ----------
-        inputs : Inputs
-        y : array, (n,)
-            Class codes 0 to C-1, or targets.
-        sample_weight : array, (n,), optional
-            A subject of weight 2 counts as two.
-        """
+        """Fit on training subjects; see :class:`bnt.models.classical._solvers.Decides`."""
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
         features = self.features.fit(inputs, weight).transform(inputs)
         parts = folds(target, self.n_classes) if self.calibrated and self.n_classes > 1 else None
@@ -337,7 +327,6 @@ class LinearEnsemble(Decides):
 
     Parameters
     ----------
-    n_rois : int
     n_classes : int
         1 makes a regression model.
     C : float

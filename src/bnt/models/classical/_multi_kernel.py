@@ -41,7 +41,6 @@ class MultiKernel(Decides):
 
     Parameters
     ----------
-    n_rois : int
     n_classes : int
         1 makes a regression model.
     penalty : float
@@ -73,16 +72,7 @@ class MultiKernel(Decides):
     # -- fitting -----------------------------------------------------------------------------------
 
     def fit(self, inputs: Inputs, y: np.ndarray, sample_weight: np.ndarray | None = None) -> MultiKernel:
-        """Fit on training subjects.
-
-        Parameters
-        ----------
-        inputs : Inputs
-        y : array, (n,)
-            Class codes 0 to C-1, or targets.
-        sample_weight : array, (n,), optional
-            A subject of weight 2 counts as two.
-        """
+        """Fit on training subjects; see :class:`bnt.models.classical._solvers.Decides`."""
         target, weight = check_target(y, sample_weight, len(inputs), self.n_classes)
         self.fit_features(self.fit_views(inputs, weight), inputs.sites, target, weight)
         return self
@@ -291,7 +281,6 @@ class Features(Mapping[str, np.ndarray]):
     ----------
     views : dict of name to FeatureMap
         Fitted.
-    inputs : Inputs
     """
 
     def __init__(self, views: dict[str, FeatureMap], inputs: Inputs) -> None:

@@ -328,7 +328,11 @@ class Calibration:
 
 
 class Decides(ABC):
-    """A model that gives decision values; a child says how, and fits ``calibration`` for its probabilities."""
+    """A model that gives decision values; a child says how, and fits ``calibration`` for its probabilities.
+
+    ``fit(inputs, y, sample_weight)`` takes class codes 0 to C-1, or targets, (n,), and optionally a weight of each
+    subject, (n,): a subject of weight 2 counts as two.
+    """
 
     n_classes: int
     calibration: Calibration

@@ -267,7 +267,6 @@ def minimise(design: Design, loss: Loss, penalties: np.ndarray) -> Solved:
     ----------
     design : Design
         Of P problems.
-    loss : Loss
     penalties : array, (P,)
 
     Returns

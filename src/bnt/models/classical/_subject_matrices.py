@@ -61,7 +61,6 @@ def from_series(series: Sequence[np.ndarray], n_rois: int, estimate: str = "stan
     Parameters
     ----------
     series : sequence of (T_i, V) arrays
-    n_rois : int
     estimate : str
         A name of :data:`bnt.models.classical._subject_matrices.ESTIMATES`.
     """
@@ -118,7 +117,6 @@ def from_correlations(edges: np.ndarray, shrinkage: float, n_rois: int) -> np.nd
     shrinkage : float
         Share of the identity. It is raised for a subject whose matrix would still have an eigenvalue below 0.001,
         to the share that lifts it there, so that every matrix is positive definite.
-    n_rois : int
     """
     out = np.empty((len(edges), edges.shape[1] + n_rois), dtype=np.float32)
     out[:, edges.shape[1] :] = 1.0
