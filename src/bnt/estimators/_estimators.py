@@ -204,17 +204,7 @@ confounds, class_weight, kind, diagonal, strict, random_state, device, threads, 
         return Task("regression", mean=float(mean), sd=float(sd) or 1.0)  # a constant score is predicted as it is
 
     def predict(self, X: Any, *, sites: Any = None, participants: Any = None) -> np.ndarray:
-        """Return the score of each subject, (n,).
-
-        Parameters
-        ----------
-        X : array or Cohort
-            As for :meth:`fit`.
-        sites : array, (n,), optional
-            For models that know sites, and for harmonising.
-        participants : DataFrame or mapping of columns, optional
-            What ``confounds`` and ``harmonise_keep`` name.
-        """
+        """Return the score of each subject, (n,); parameters as of :meth:`BrainNetworkClassifier.predict_proba`."""
         return self._predictions(X, sites, participants)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sites: Any = None, participants: Any = None) -> float:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +45,18 @@ from bnt.training._config import RunConfig
 from bnt.training._loop import EpochWatcher, Lines, MemberTraining, State, build, logits_of
 
 ADJUSTMENT = "adjustment."  # before the names of what the adjustments learned
+
+
+class Given(NamedTuple):
+    """What a learner is given to :meth:`Learner.fit`, its cohort prepared."""
+
+    cohort: Cohort
+    y: np.ndarray
+    train: np.ndarray
+    val: np.ndarray
+    weights: np.ndarray | None
+    folder: Path | None
+    watch: EpochWatcher | None
 
 
 class Learner(ABC):
@@ -107,23 +119,14 @@ class Learner(ABC):
         if self.config.adjustments.class_weight == "balanced":
             weights = compute_sample_weight("balanced", y, indices=train) * (1.0 if weights is None else weights)
         ready = self.prepared(cohort, np.concatenate([train, val]))
-        lines = self._fit(ready, y, train, val, weights, folder, watch)
+        lines = self._fit(Given(ready, y, train, val, weights, folder, watch))
         if self.decisions is not None:
             said = self._predict_each(ready.with_diagonal(self.config.diagonal), val).mean(axis=0)
             self.decisions.fit(said, cohort.select(val).participants)
         return lines
 
     @abstractmethod
-    def _fit(
-        self,
-        cohort: Cohort,
-        y: np.ndarray,
-        train: np.ndarray,
-        val: np.ndarray,
-        weights: np.ndarray | None,
-        folder: Path | None,
-        watch: EpochWatcher | None,
-    ) -> Lines:
+    def _fit(self, given: Given) -> Lines:
         """Do what :meth:`fit` promises, with a cohort that is prepared."""
 
     def prepared(self, cohort: Cohort, rows: np.ndarray | None = None) -> Cohort:
@@ -230,20 +233,12 @@ class NetworkLearner(Learner):
         super().__init__(config)
         self.members: list[nn.Module] = []
 
-    def _fit(
-        self,
-        cohort: Cohort,
-        y: np.ndarray,
-        train: np.ndarray,
-        val: np.ndarray,
-        weights: np.ndarray | None,
-        folder: Path | None,
-        watch: EpochWatcher | None,
-    ) -> Lines:
+    def _fit(self, given: Given) -> Lines:
         """Train the members; without ``val`` on everyone, and the last weights are taken.
 
         Weights are scaled to a mean of 1, which keeps the size of the steps.
         """
+        cohort, y, train, val, weights, folder, watch = given
         recipe = self.config.recipe
         if not len(val):
             recipe = replace(recipe, select="last", patience=0, refit=True)
@@ -328,29 +323,21 @@ class DirectLearner(Learner):
         """The one model."""
         return [self.model]
 
-    def _fit(
-        self,
-        cohort: Cohort,
-        y: np.ndarray,
-        train: np.ndarray,
-        val: np.ndarray,
-        weights: np.ndarray | None,
-        folder: Path | None,
-        watch: EpochWatcher | None,
-    ) -> Lines:
+    def _fit(self, given: Given) -> Lines:
         """Fit on training subjects, and on validation too where the recipe refits."""
+        cohort, y, train, val, weights, *_ = given
         rows = np.concatenate([train, val]) if self.config.recipe.refit else train
-        given = {}
+        weighted = {}
         if weights is not None:
             if "sample_weight" not in inspect.signature(self.model.fit).parameters:
                 what = "class_weight" if self.config.adjustments.class_weight else "sample_weight"
                 raise BadInput(f"Model {self.config.model!r} takes no weights: leave {what} out.", what)
-            given["sample_weight"] = weights[rows]
+            weighted["sample_weight"] = weights[rows]
         inputs = self._inputs(cohort, rows)
         self.solver = inputs.solver()
         if self.solver:
             say(self.solver)
-        self.model.fit(inputs, self.config.task.encode(y[rows]), **given)
+        self.model.fit(inputs, self.config.task.encode(y[rows]), **weighted)
         return []
 
     def _predict_each(self, cohort: Cohort, rows: np.ndarray) -> np.ndarray:
