@@ -257,7 +257,8 @@ class Explanation:
             if self.networks is not None:
                 fits.append(agreement(hard_clusters(one), self.networks, self.n_permutations, self.seed))
             if i == 0:
-                title = f"member 1 of {len(each)}, {len(self.rows)} subjects"
+                which = f"network 1 of {len(each)}, " if len(each) > 1 else ""
+                title = f"{which}{len(self.rows)} subjects"
                 self.draw("clusters", figures.assignment_maps(means, names, self.networks, title))
         self.table("clusters.csv", pd.concat(tables, ignore_index=True))
         facts: Facts = {"n_clusters": each[0].shape[2], "members": len(each)}

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from bnt._words import heading, is_share, percent, shown, shown_name, span, spoken, spoken_interval
-from bnt.cohort._files import holder, readable, writable, write_atomic
+from bnt.cohort._files import holder, readable, without_folders, writable, write_atomic
 from bnt.errors import BadInput
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as charts
@@ -241,6 +241,13 @@ def named_columns(table: pd.DataFrame) -> pd.DataFrame:
     return found.rename(columns={c: special.get(c, heading(c)) for c in table.columns})
 
 
+def split_words(name: str) -> str:
+    """Return the name of a split in words: ``split0 of site-stratified (seed 0)``."""
+    split = SplitName.parse(name)
+    source = f" of {without_folders(split.source)}" if split.source else ""
+    return f"{split.short}{source}{'' if split.seed is None else f' (seed {split.seed})'}"
+
+
 def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) -> list[tuple[str, str]]:
     """Return what was done with whom, as names and values."""
     config, report = result.config, result.report
@@ -248,7 +255,10 @@ def overview(result: RunResult, cohort: evidence.CohortFacts, leak: str | None) 
     return [
         ("Cohort", cohort.described(config.cohort)),
         ("Connectomes", cohort.connectomes(config.n_rois, config.kind)),
-        ("Split", f"{config.split} · {n['train']} training, {n['validation']} validation, {n['test']} test"),
+        (
+            "Split",
+            f"{split_words(config.split)} · {n['train']} training, {n['validation']} validation, {n['test']} test",
+        ),
         ("Leak guard", evidence.guard_text(leak)),
         ("Recipe", f"{config.recipe_name}, seed {config.seed}"),
         ("Adjustments", ", ".join(config.adjustments.described())),
