@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_studies import LOGISTIC, make_study, tiny, weights
@@ -226,3 +228,25 @@ def test_the_watcher_is_told_totals_that_count_earlier_runs(cohort, whole):
     seen = []
     make_study(whole, cohort, [tiny(), LOGISTIC]).run(watch=lambda running, done, total, _: seen.append((done, total)))
     assert seen == [(4, 4)]
+
+
+def test_ctrl_c_waits_until_a_worker_has_started() -> None:
+    """Half a start would leave the worker with half of what it is sent, and a traceback."""
+    started = []
+
+    class Interrupted:
+        def __init__(self, **_: object) -> None:
+            self.name = ""
+
+        def start(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            started.append(self)
+
+    context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=Interrupted)
+    default = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            engine._Worker.start(context, print)
+    finally:
+        signal.signal(signal.SIGINT, default)
+    assert len(started) == 1

@@ -135,14 +135,20 @@ def _serve(driver: Connection, work: Callable[[Job], Any]) -> None:
 
 
 @contextmanager
-def _hidden_main() -> Iterator[None]:
-    """Hide the caller's script while a process starts: workers would run it again, and they need nothing of it."""
+def _starting() -> Iterator[None]:
+    """Hide the caller's script and hold Ctrl-C back while a process starts.
+
+    Workers would run the script again, and they need nothing of it. A worker whose start was interrupted would get half
+    of what it is sent, and print a traceback.
+    """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         sys.modules["__main__"] = script
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @dataclass
@@ -158,7 +164,7 @@ class _Worker:
     def start(cls, context: Any, work: Callable[[Job], Any]) -> _Worker:
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, work), name="bnt worker")
-        with _hidden_main():
+        with _starting():
             process.start()
         theirs.close()
         return cls(process, ours)
