@@ -1,4 +1,4 @@
-"""Every command of docs/how-to.md runs as it is typed, on derivatives of a few people."""
+"""The commands of docs/how-to.md run as they are typed, on derivatives of a few people."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ SPACE = "space-MNI152NLin6Asym"
 LESS: dict[str, dict[str, list[str]]] = {
     "import": {"--jobs": ["1"]},
     "compare": {"--splits": ["2"], "--epochs": ["1"], "--jobs": ["1"]},
-    "tune": {"--grid": ["C=1,10"], "--inner-folds": ["2"], "--jobs": ["1"]},
-    "learning-curve": {"--splits": ["2"], "--fractions": ["0.4", "0.6", "0.8", "1.0"], "--jobs": ["1"]},
     "explain": {"--sanity": ["2"]},
 }
 MADE = ("cohort", "run", "study", "splits.csv", "predictions.csv", "other_cohort", "new_scans")
@@ -39,7 +37,8 @@ def questions() -> dict[str, list[list[str]]]:
 
 
 QUESTIONS = questions()
-ELSEWHERE = ("share a model", "write the paper")  # tests/training/test_hub.py and tests/report/test_paper.py do them
+# tests/training/test_hub.py, tests/report/test_paper.py and tests/studies do these.
+ELSEWHERE = ("share a model", "write the paper", "work with a small sample")
 
 
 def write(file: Path, columns: dict[str, object]) -> None:
