@@ -9,6 +9,7 @@ from scipy.linalg import logm, sqrtm
 from sklearn.covariance import LedoitWolf, empirical_covariance
 
 from bnt.connectivity import TangentSpace, _tangent, covariances
+from bnt.connectivity._logarithm import logarithms
 from bnt.errors import BadInput
 
 
@@ -90,22 +91,37 @@ def test_misuse_is_refused(series):
         TangentSpace("arithmetic").fit(covs).transform(covs[:, :5, :5])
 
 
-def test_large_matrices_in_single_precision_are_the_double_precision_logarithms(monkeypatch):
+def test_logarithms_without_eigenvectors_are_scipys(monkeypatch):
     rng = np.random.default_rng(0)
-    covs = covariances([rng.normal(size=(90, 60)) @ np.diag(np.linspace(0.2, 3.0, 60)) for _ in range(5)])
-    exact = TangentSpace("arithmetic").fit(covs).transform(covs)
-    monkeypatch.setattr(_tangent, "SINGLE_FROM", 60)
-    single = TangentSpace("arithmetic").fit(covs).transform(covs)
-    error = np.linalg.norm(single - exact) / np.linalg.norm(exact)
-    assert 0 < error < 2e-5
+    covs = covariances([rng.normal(size=(90, 70)) @ np.diag(np.linspace(0.02, 3.0, 70)) for _ in range(5)])
+    space = TangentSpace("arithmetic").fit(covs)
+    assert len(covs[0]) >= _tangent.WITHOUT_VECTORS_FROM
+    found = space.transform(covs)
+    for one, cov in zip(found, covs):
+        expected = logm(space.whitening_ @ cov @ space.whitening_)
+        assert np.linalg.norm(one - expected) < 1e-6 * np.linalg.norm(expected)
+    np.testing.assert_array_equal(space.transform(covs[3]), found[3])  # whoever else is in the batch
 
 
-def test_where_single_precision_is_not_enough_double_is_taken(monkeypatch):
+def test_logarithms_of_diagonal_matrices_and_of_blocks():
     rng = np.random.default_rng(0)
-    turned = np.linalg.qr(rng.normal(size=(60, 60)))[0]
-    covs = np.stack([turned @ np.diag(np.r_[np.full(20, 1e-10), np.full(40, 1.0)]) @ turned.T] * 3)
-    space = TangentSpace("arithmetic").fit(np.eye(60)[None])
-    exact = space.transform(covs)
-    monkeypatch.setattr(_tangent, "SINGLE_FROM", 60)
-    assert (np.linalg.eigvalsh(covs.astype(np.float32))[:, 0] <= 0).all()
-    np.testing.assert_array_equal(space.transform(covs), exact)
+    blocks = np.kron(np.eye(10), np.full((7, 7), 0.5)) + np.eye(70)
+    given = np.stack([np.eye(70), np.diag(rng.uniform(1e-5, 1.0, 70)), blocks])
+    found, right = logarithms(given.copy())
+    assert right.all()
+    for one, matrix in zip(found, given):
+        np.testing.assert_allclose(one, logm(matrix), atol=2e-6)
+
+
+def test_where_logarithms_without_eigenvectors_are_wrong_those_with_them_are_taken(monkeypatch):
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.normal(size=(70, 70)))[0]
+    covs = np.stack([turned @ np.diag(np.r_[np.full(20, least), np.full(50, 1.0)]) @ turned.T for least in (1e-9, 0.1)])
+    assert logarithms(covs.copy())[1].tolist() == [False, True]
+    space = TangentSpace("arithmetic").fit(np.eye(70)[None])
+    found = space.transform(covs)
+    monkeypatch.setattr(_tangent, "WITHOUT_VECTORS_FROM", 1000)
+    np.testing.assert_array_equal(found[0], space.transform(covs)[0])
+    np.testing.assert_allclose(found[1], space.transform(covs)[1], atol=1e-6)
+    with pytest.raises(BadInput, match="subject 1 is not positive definite"):
+        space.transform(np.stack([covs[0], -covs[1]]))
