@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -230,7 +231,8 @@ def test_the_watcher_is_told_totals_that_count_earlier_runs(cohort, whole):
     assert seen == [(4, 4)]
 
 
-def test_ctrl_c_waits_until_a_worker_has_started() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_waits_until_a_worker_has_started(number: int) -> None:
     """Half a start would leave the worker with half of what it is sent, and a traceback."""
     started = []
 
@@ -239,14 +241,20 @@ def test_ctrl_c_waits_until_a_worker_has_started() -> None:
             self.name = ""
 
         def start(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)  # another thread may take it: Python runs the handler in this one a moment later
             started.append(self)
 
     context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=Interrupted)
-    default = signal.signal(signal.SIGINT, signal.default_int_handler)
+    default = signal.signal(number, signal.default_int_handler)
+    idle, end = threading.Event(), threading.Thread(target=lambda: idle.wait())  # as libraries have
+    end.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             engine._Worker.start(context, print)
+        assert signal.getsignal(number) is signal.default_int_handler
     finally:
-        signal.signal(signal.SIGINT, default)
+        signal.signal(number, default)
+        idle.set()
+        end.join()
     assert len(started) == 1

@@ -136,19 +136,29 @@ def _serve(driver: Connection, work: Callable[[Job], Any]) -> None:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Hide the caller's script and hold Ctrl-C back while a process starts.
+    """Hide the caller's script and hold Ctrl-C and SIGTERM back while a process starts.
 
     Workers would run the script again, and they need nothing of it. A worker whose start was interrupted would get half
     of what it is sent, and print a traceback.
     """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[int] = []
+    handlers: dict[signal.Signals, Any] = {}
     try:
+        if threading.current_thread() is threading.main_thread():  # no other is interrupted
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # Blocking them here would not do: threads of libraries take them, and Python runs the handler here.
+                if callable(handler := signal.getsignal(number)):
+                    handlers[number] = handler
+                    signal.signal(number, lambda got, _: came.append(got))
         yield
     finally:
         sys.modules["__main__"] = script
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for first in came[:1]:
+            signal.raise_signal(first)
 
 
 @dataclass
