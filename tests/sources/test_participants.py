@@ -229,6 +229,14 @@ def test_session_files_are_cleaned_as_one_table(sessions, tmp_path, capsys):
     assert "-999 is read as missing in hamd" in said
 
 
+@pytest.mark.parametrize("names", [["ses-1", "n/a"], ["ses-1", ""], ["ses-1", "1"]])
+def test_session_files_name_each_session_once(sessions, tmp_path, names):
+    write_participants(sessions / "participants.tsv", participant_id=IDS[:3])
+    write_participants(sessions / IDS[0] / f"{IDS[0]}_sessions.tsv", session_id=names, hamd=[20, 5])
+    with pytest.raises(BadInput, match="sessions.tsv needs a column session_id that names each session once"):
+        import_cohort(sessions, tmp_path / "out")
+
+
 def test_what_differs_between_averaged_sessions_is_left_empty_and_said(sessions, tmp_path, capsys):
     long_table(sessions)
     cohort = import_cohort(sessions, tmp_path / "out")

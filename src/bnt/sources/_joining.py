@@ -15,7 +15,17 @@ from bnt.cohort import flat
 from bnt.connectivity import Kind, connectomes
 from bnt.errors import BadInput
 from bnt.sources._motion import COLUMNS, find_quality
-from bnt.sources._people import SESSION, People, bare, find_participants, read_participants, read_words, tidied, typed
+from bnt.sources._people import (
+    NOTHING,
+    SESSION,
+    People,
+    bare,
+    find_participants,
+    read_participants,
+    read_words,
+    tidied,
+    typed,
+)
 from bnt.sources._readers import Found
 from bnt.sources._scan import Scan, named
 
@@ -170,7 +180,8 @@ def _of_session_files(
         if file is None:
             continue
         words = read_words(file)
-        if SESSION not in words or (words[SESSION] == "").any() or words[SESSION].map(bare).duplicated().any():
+        names = words[SESSION].map(bare) if SESSION in words else pd.Series([""])
+        if names.isin(NOTHING).any() or names.duplicated().any():
             raise BadInput(f"{file} needs a column {SESSION} that names each session once: add it.")
         tables[who] = words
     if not tables:
