@@ -227,7 +227,7 @@ def codes_in(column: pd.Series, given: Sequence[str] | None) -> tuple[pd.Series,
     Without ``given`` codes, they are recognised: whole numbers of one digit 7, 8 or 9, repeated. A negative one is a
     code if all other numbers are 0 or more. One of three digits or more is a code if it is more than :data:`FAR` times
     as large as every other number; a positive one of two digits then may be, and is left as it is. Between words, a
-    number of two digits or more is a code.
+    negative number, or one of two digits or more, is a code.
     """
     cells = column.str.strip()
     known = ~cells.isin([*NOTHING, *UNKNOWN, *NO_NUMBER])
@@ -240,7 +240,7 @@ def codes_in(column: pd.Series, given: Sequence[str] | None) -> tuple[pd.Series,
     length = size.str.len()
     words = known & numbers.isna()
     if words.any():
-        found = repeated & (length > 1)
+        found = repeated & ((length > 1) | (numbers < 0))
         return found if (words | found)[known].all() else found & False, True
     negative, large = repeated & (numbers < 0), repeated & (numbers > 0) & (length > 2)
     for found, sure in ((negative | large, True), (repeated & (numbers > 0) & (length == 2), False)):
