@@ -135,6 +135,8 @@ def test_other_labels_and_people_outside_the_test_part_are_named(cohort, table, 
     made.loc[made.index[0], "label"] = 1 - made["label"].iloc[0]
     made.assign(part="test").to_csv(path, index=False)
     assert {"labels", "not-in-test"} <= set(found(table, cohort, path))
+    said = {one.check: one.sentence for one in audit_splits(table, cohort, path)}
+    assert "is in the validation set of that split" in said["not-in-test"]
 
 
 @pytest.mark.parametrize("names", [("p_0", "p_1"), ("p_9", "p_10")])

@@ -14,7 +14,7 @@ from scipy import stats
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.splits._protocols import WORDS, _positions, _read
-from bnt.splits._split import PARTS, Split, find_leak
+from bnt.splits._split import PARTS, SPOKEN, Split, find_leak
 
 FEWEST_SPLITS = 5  # for tests over splits
 LEVEL = 0.01
@@ -210,7 +210,7 @@ def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label
     outside = table[(table["part"] == "test") & (table["derived"] != "test")]
     if len(outside):
         one = outside.iloc[0]
-        where = one["derived"] or "no"
+        where = f"the {SPOKEN[one['derived']]}" if one["derived"] else "no"
         yield Finding(
             "not-in-test",
             f"Split {one['split']}: {one['participant_id']} is scored as test and is in {where} set of that split "
