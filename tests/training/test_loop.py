@@ -20,7 +20,7 @@ from torch import nn
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.nn import Output
-from bnt.training import _checkpoint
+from bnt.nn._network import Adam
 from bnt.training._batches import Batches
 from bnt.training._checkpoint import Checkpoint, TrainState
 from bnt.training._loop import fit, logits_of, reuse_freed_memory
@@ -147,7 +147,7 @@ def test_every_step_of_recipe_released_has_the_authors_rate(monkeypatch):
     def watched(self, *args, **kwargs):
         seen.append(self.param_groups[0]["lr"])
 
-    monkeypatch.setattr(_checkpoint.Adam, "step", watched)
+    monkeypatch.setattr(Adam, "step", watched)
     fit(Plain(v=2), task, replace(RECIPES["released"], epochs=4), Batches(cohort, np.arange(n), task.targets(y)))
     s = np.arange(1, 4 * 44 + 1)
     np.testing.assert_allclose(seen, 1e-5 + 9e-5 * (1 + np.cos(np.pi * s / (4 * 45))) / 2, rtol=1e-12)
@@ -261,7 +261,7 @@ def test_freed_memory_is_used_again_by_the_next_step():
 
 def test_training_a_network_does_not_load_torchs_compiler():
     code = (
-        "import sys, torch; from bnt.training._checkpoint import Adam, AdamW\n"
+        "import sys, torch; from bnt.nn._network import Adam, AdamW\n"
         "for kind in (Adam, AdamW):\n"
         "    parameter = torch.nn.Parameter(torch.ones(3)); optimiser = kind([parameter], lr=0.1, fused=True)\n"
         "    optimiser.zero_grad(); parameter.square().sum().backward(); optimiser.step()\n"

@@ -24,7 +24,7 @@ from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._multi_kernel import MultiKernel
 from bnt.models.classical._solvers import Calibration, Decides, check_target, signs
 from bnt.models.classical._subject_matrices import unpack
-from bnt.nn._network import AveragedWeights, draw_mixup, take_steps
+from bnt.nn._network import Adam, AveragedWeights, draw_mixup, take_steps
 
 BATCH = 16
 WARMUP = 30  # steps
@@ -75,7 +75,7 @@ def train_member(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make_network(matrices.shape[1], n_classes)
-        optimiser = torch.optim.Adam(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+        optimiser = Adam(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
         averaged = AveragedWeights(network, AVERAGE)
         goal = _goal(target, n_classes)
         counts = torch.as_tensor(weight / weight.mean(), dtype=torch.float32)

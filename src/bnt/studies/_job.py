@@ -341,6 +341,7 @@ def step_seconds(
     """
     import torch
 
+    from bnt.nn._network import Adam
     from bnt.training._batches import Batches, window_of
 
     def now() -> float:
@@ -360,7 +361,7 @@ def step_seconds(
         if prepare is not None:
             prepare(batch.x for batch in batches.in_order())
         batch = next(batches.in_order(n))
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
+        optimiser = Adam(model.parameters(), lr=1e-4)
         model.train()
         taken: list[float] = []  # the first is to warm up
         while len(taken) <= at_least or (len(taken) <= at_most and sum(taken[1:]) < seconds):

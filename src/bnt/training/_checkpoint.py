@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +18,12 @@ from torch import Tensor, nn
 
 from bnt.cohort._files import readable, sync_file, sync_folder, write_atomic
 from bnt.errors import BadInput
-from bnt.nn._network import AveragedWeights
+from bnt.nn._network import Adam, AdamW, AveragedWeights
 from bnt.training._recipe import Recipe
 
 if TYPE_CHECKING:
     from bnt.training._config import RunConfig
     from bnt.training._loop import EpochWatcher
-
-
-def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
-    """Return an optimiser of torch whose methods do not load the compiler, which takes 1.5 CPU seconds per process."""
-    names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-    methods = {name: unwrap(getattr(kind, name)) for name in names}
-    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(unwrap(kind.step))})
-
-
-Adam, AdamW = without_compiler(torch.optim.Adam), without_compiler(torch.optim.AdamW)
 
 
 class TrainState:
