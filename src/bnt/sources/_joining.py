@@ -80,7 +80,7 @@ def with_participants(found: Found, people: People | None, name: str, drop_unlis
     scans = _named(found.scans, people, name)
     if people is None:
         if not scans[0].columns:
-            say(f"{name}: no participants table was found, so there are no sites and no labels.")
+            say(f"{name}: no participants table is used, so there are no sites and no labels.")
         return replace(found, scans=scans, source=found.source | {"participants": ""})
     ids = list(dict.fromkeys(scan.participant for scan in scans))
     rows = dict(zip(ids, people.rows_of(ids)))
