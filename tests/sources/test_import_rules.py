@@ -84,6 +84,8 @@ def test_fisher_z_taken_for_correlations_is_told_by_its_diagonal(tmp_path, one):
     small = MATRIX / 4  # its Fisher z are within [-1, 1]
     np.fill_diagonal(small, one)
     refused(tmp_path, folder_of(tmp_path, small), r"sub-01 .* on its diagonal, as Fisher z .* fisher-z")
+    np.fill_diagonal(small, 4)  # or covariances of one variance
+    refused(tmp_path, folder_of(tmp_path, small), "fisher-z if they are that, or divide other matrices")
 
 
 @pytest.mark.parametrize(("start", "step"), [(0, 1), (0.5, 0.72), (100, -2)])

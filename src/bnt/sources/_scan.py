@@ -277,9 +277,12 @@ def _refuse_nothing(scan: Scan, missing: np.ndarray) -> None:
 def _check_correlations(scan: Scan, values: np.ndarray, diagonal: np.ndarray, kind: Kind) -> None:
     largest = float(np.abs(values).max())
     scale = diagonal[np.isfinite(diagonal)]
-    if np.isposinf(diagonal).any() or (scale.size and (scale > ONE_IN_Z).all() and np.ptp(scale) < 1e-3):
+    infinite = np.isposinf(diagonal).any()
+    if infinite or (scale.size and (scale > ONE_IN_Z).all() and np.ptp(scale) < 1e-3):
+        other = "" if infinite else " if they are that, or divide other matrices so that their diagonal is 1"
         raise BadInput(
-            f"{scan} has {diagonal.max():.3g} on its diagonal, as Fisher z of correlations have: use kind fisher-z.",
+            f"{scan} has {np.nanmax(diagonal):.3g} on its diagonal, as Fisher z of correlations have: use kind "
+            f"fisher-z{other}.",
             "kind",
         )
     if scale.size and not (np.abs(np.abs(scale) - 1) < 1e-3).all() and not (scale == 0).all():
