@@ -93,6 +93,7 @@ def test_fisher_z_taken_for_correlations_is_told_by_its_diagonal(tmp_path, one):
 def test_a_column_of_times_or_an_index_is_no_region(tmp_path, start, step, at):
     values = np.insert(GOOD.astype(np.float64), at, start + step * np.arange(len(GOOD)), axis=1)
     refused(tmp_path, folder_of(tmp_path, values), rf"sub-01 .* ROI {at + 1}, that changes by .* time or an index")
+    refused(tmp_path, folder_of(tmp_path, values.round(1)), "that changes by .* time or an index")
 
 
 def test_fisher_z_with_an_infinite_diagonal_is_accepted_as_such(tmp_path):

@@ -177,7 +177,7 @@ def check_series(scan: Scan, series: np.ndarray, min_volumes: int) -> tuple[np.n
     return values, missing
 
 
-STEP_TOLERANCE = 1e-3  # of the steps of a ramp, which float32 and few decimals round
+STEP_TOLERANCE = 0.1  # of the steps of a ramp, which float32 and few decimals round: times of 0.72 s are 0.7, 1.4, 2.2
 
 
 def _refuse_ramp(scan: Scan, series: np.ndarray) -> None:
