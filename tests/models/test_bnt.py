@@ -181,7 +181,7 @@ def test_gradcheck_of_the_whole_model():
     ("options", "message"),
     [
         ({"n_clusters": 21}, "n_clusters is 21.*20 ROIs"),
-        ({"n_heads": 3}, "n_heads is 3.*does not divide the width 20.*--option n_heads=2,.*MODEL:n_heads=2"),
+        ({"n_heads": 3}, "n_heads is 3.*does not divide the width 20.*--option n_heads=2, or MODEL:n_heads=2"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"n_layers": 0}, "n_layers is 0"),
         ({"dec_weight": -1}, "dec_weight is -1"),

@@ -107,7 +107,7 @@ def test_covariates_that_alone_score_as_high_as_the_best_model_are_a_caveat():
     alone = pd.DataFrame({"variant": ["motion only", "site only"], "r": [0.64, 0.837]})
     (said,) = covariate_caveat(summary, alone, "r")
     assert "site only (0.837)" in said
-    assert "ridge, has r 0.650" in said
+    assert "ridge (r 0.650)" in said
     assert "motion" not in said
     assert covariate_caveat(summary, alone[:1], "r") == []
     assert covariate_caveat(summary, pd.DataFrame(), "r") == []

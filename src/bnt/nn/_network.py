@@ -187,7 +187,7 @@ def check_heads(name: str, n_heads: int, width: int) -> None:
         near = max(m for m in fitting if m <= max(n_heads, 1))
         raise BadInput(
             f"{name} is {n_heads}, which does not divide the width {width}; use {', '.join(map(str, fitting))}: "
-            f"--option {name}={near}, among several models MODEL:{name}={near}."
+            f"--option {name}={near}, or MODEL:{name}={near} after --models."
         )
 
 

@@ -320,6 +320,6 @@ def covariate_caveat(summary: pd.DataFrame, covariates: pd.DataFrame, metric: st
     if not said:
         return []
     return [
-        f"No model scores higher than these without connectomes: {', '.join(said)}; the best model, "
-        f"{best['variant']}, has {shown_name(metric)} {spoken(best[metric], metric)}. Its predictions may follow them."
+        f"Without connectomes, these predict at least as well as the best model, {best['variant']} "
+        f"({shown_name(metric)} {spoken(best[metric], metric)}): {', '.join(said)}. Its predictions may follow them."
     ]
