@@ -123,6 +123,20 @@ def test_the_example_of_a_public_name_runs(name, workplace, monkeypatch):
     run_examples(found)
 
 
+def test_the_examples_of_private_functions_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = Path(bnt.__file__).parent
+    public = {name.rpartition(".")[2] for name in NAMES}
+    finder, private = doctest.DocTestFinder(exclude_empty=True), []
+    for file in sorted(source.rglob("*.py")):
+        if file.stem != "pyg" and "    >>> " in file.read_text():  # PyTorch Geometric is optional, and slow to import
+            module = import_module(".".join(["bnt", *file.relative_to(source).with_suffix("").parts]))
+            found = [one for one in finder.find(module, "") if one.examples]
+            private += [one for one in found if one.name.split(".")[1] not in public]
+    assert len(private) > 20
+    run_examples(private)
+
+
 def test_the_examples_of_the_reference_run(workplace, monkeypatch):
     """The page has the examples of constants, which have no docstring."""
     monkeypatch.chdir(workplace)

@@ -244,6 +244,7 @@ def meets(table: pd.DataFrame, text: str) -> np.ndarray:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> people = pd.DataFrame({"age": [20, 30, None], "sex": ["F", "M", "F"]})
     >>> meets(people, "age >= 25 or sex = F").tolist()
     [True, True, True]
