@@ -154,7 +154,9 @@ def test_a_number_that_may_be_a_code_is_kept_and_said(scans, tmp_path, capsys):
     assert named.participants["hamd"].isna().tolist() == [False, False, True, False, True, False]
 
 
-@pytest.mark.parametrize("values", [[100, 300, 777, 450, 820, 999], [-3.0, -9, 2, 4, 5, 1], [70, 75, 80, 88, 90, 99]])
+@pytest.mark.parametrize(
+    "values", [[100, 300, 777, 450, 820, 999], [-3.0, -9, 2, 4, 5, 1], [-7, 0, 7, 14, 21, 28], [70, 75, 80, 88, 90, 99]]
+)
 def test_usual_values_are_no_codes(scans, tmp_path, capsys, values):
     assert imported(scans, tmp_path, value=values).labels("value").tolist() == values
     assert "--missing" not in capsys.readouterr().err
