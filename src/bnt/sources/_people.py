@@ -224,10 +224,10 @@ def one_spelling(column: pd.Series, file: Path) -> pd.Series:
 def codes_in(column: pd.Series, given: Sequence[str] | None) -> tuple[pd.Series, bool]:
     """Return which cells hold a code for an unknown value, such as -9999, and whether they should be read as missing.
 
-    Without ``given`` codes, they are recognised: whole numbers of one digit 7, 8 or 9, repeated. A negative one
-    (of one digit only -9) is a code if all other numbers are 0 or more. One of three digits or more is a code if it is more than :data:`FAR` times
-    as large as every other number; a positive one of two digits then may be, and is left as it is. Between words, a
-    negative number, or one of two digits or more, is a code.
+    Without ``given`` codes, they are recognised: whole numbers of one digit 7, 8 or 9, repeated. A negative one (of one
+    digit only -9) is a code if all other numbers are 0 or more. One of three digits or more is a code if it is more
+    than :data:`FAR` times as large as every other number; a positive one of two digits then may be, and is left as it
+    is. Between words, a negative number, or one of two digits or more, is a code.
     """
     cells = column.str.strip()
     known = ~cells.isin([*NOTHING, *UNKNOWN, *NO_NUMBER])
