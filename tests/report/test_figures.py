@@ -135,7 +135,10 @@ def test_names_of_networks_stay_left_of_their_lines_and_inside_the_figure():
     names = tuple(f"RetrosplenialTemporal {k}" for k in range(13))
     networks = Networks(names, np.repeat(np.arange(13), 2))
     maps = brain.assignment_maps(RNG.random((2, 26, 10)), ["control", "patient"], networks)
-    for figure in (maps, brain.edge_matrix(RNG.normal(size=26 * 25 // 2), networks, "score")):
+    score = RNG.normal(size=26 * 25 // 2)
+    tiny = brain.edge_matrix(1e-5 * score, networks, "change of margin per SD of the edge")
+    assert tiny.axes[1].get_ylabel() == "change of margin per SD of the edge,\n× 10⁻⁵"
+    for figure in (maps, brain.edge_matrix(score, networks, "score"), tiny):
         figure.draw_without_rendering()
         axes = figure.axes[0]
         ends = [one.get_window_extent().x0 for one in axes.lines if not one.get_clip_on()]

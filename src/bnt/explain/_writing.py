@@ -153,7 +153,6 @@ def _dense_maps(values: dict[str, np.ndarray], atlas: Atlas, file: Path) -> None
 
 
 Facts = dict[str, Any]
-RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 UNITS = {
     "pattern": "pattern: edge per SD of decision",
     "coefficients": "weight × SD of the edge",
@@ -310,7 +309,7 @@ class Explanation:
             self.table("edges_by_network.csv", table)
             blocks = self.networks.block_means(square(found.score, 0.0))
             power = int(np.floor(np.log10(np.nanmax(np.abs(blocks)) or 1.0))) - 1  # numbers of two digits in the cells
-            blocks, label = blocks / 10.0**power, f"{UNITS[found.method]},\n× 10{str(power).translate(RAISED)}"
+            blocks, label = blocks / 10.0**power, figures.in_powers(UNITS[found.method], power)
             self.draw(
                 "edges_by_network", figures.network_matrix(blocks, self.networks.names, label, title, signed=True)
             )

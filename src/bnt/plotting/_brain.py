@@ -25,6 +25,7 @@ LABEL_INCHES = 0.125  # from one name of a network to the next
 STRIP = 0.035  # width of the strip of network colours, as a share of the matrix
 N_EDGES = 60
 LEGEND_COLUMNS = 5
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 GREY = "#B0B0B0"  # between blue and orange: no edge is white on white
 
 
@@ -117,6 +118,11 @@ def _matrix_axes(
     bar.set_label(label)
 
 
+def in_powers(label: str, power: int) -> str:
+    """Return the label of numbers that were divided by a power of ten."""
+    return f"{label},\n× 10{str(power).translate(RAISED)}"
+
+
 @styled
 def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str = "") -> Figure:
     """Draw attention as multiples of uniform attention; rows attend to columns. An ROI's own is left blank."""
@@ -134,8 +140,12 @@ def attention_matrix(matrix: np.ndarray, networks: Networks | None, title: str =
 @styled
 def edge_matrix(score: np.ndarray, networks: Networks | None, label: str, title: str = "") -> Figure:
     """Draw an edge map (E,) as a matrix, orange positive, blue negative."""
-    figure, (axes,) = canvas(matrix_width(networks), matrix_height(networks))
     span = float(np.percentile(np.abs(score), 99.5)) or 1.0
+    power = int(np.floor(np.log10(span)))
+    scaled = not -3 < power < 4  # long numbers beside the colour bar would push the networks' names off the figure
+    if scaled:
+        score, span, label = score / 10.0**power, span / 10.0**power, in_powers(label, power)
+    figure, (axes,) = canvas(matrix_width(networks) + 0.2 * scaled, matrix_height(networks))
     look: dict[str, Any] = {"cmap": signed_colours(), "vmin": -span, "vmax": span}
     _matrix_axes(figure, axes, square(score, 0.0), networks, label, **look)
     axes.set_title(title, pad=14)
@@ -331,7 +341,7 @@ def glass_brain(
     if networks is not None:
         handles = [Patch(fc=networks.colours[name], ec="black", lw=0.3, label=name) for name in names]
         figure.legend(
-            handles=handles, loc="lower center", ncols=min(LEGEND_COLUMNS, len(names)), fontsize=6.5, handlelength=1
+            handles=handles, loc="lower center", ncols=-(-len(names) // max(lines, 1)), fontsize=6.5, handlelength=1
         )
     return figure
 
