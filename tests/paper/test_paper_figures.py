@@ -10,6 +10,7 @@ import pytest
 
 from bnt.errors import BadInput
 from bnt.paper import _tables as table2
+from bnt.paper._cost import draw_complexity
 from bnt.paper._figures import draw_figure3a
 from bnt.paper._grid import GridResult
 from bnt.paper._plan import Plan
@@ -75,3 +76,8 @@ def test_a_misspelt_row_is_named_beside_right_ones(cohort, tmp_path):
     assert [v.name for v in Plan(cohort=cohort, out=plan.out, only=("vanilla",)).asked(table2.variants(plan))] == [
         table2.name_of("VanillaTF", row) for row in table2.READOUTS
     ]
+
+
+def test_guide_lines_of_complexity_are_named_without_markup():
+    table = pd.DataFrame({"model": "svm", "n_rois": [20, 40], "step_seconds": [0.1, 0.2], "memory_mb": [1.0, 2.0]})
+    assert [[one.get_text() for one in axes.texts] for axes in draw_complexity(table).axes] == [["V²", "V³"], ["V²"]]

@@ -334,7 +334,10 @@ def draw_complexity(table: pd.DataFrame) -> Figure:
         low = table[column].min() / 2
         for power in (2, 3) if column == "step_seconds" else (2,):
             axes.plot(sizes, low * (sizes / sizes[0]) ** power, color="#8C8C8C", lw=0.8, ls=":")
-            axes.annotate(f"V$^{power}$", (sizes[-1], low * (sizes[-1] / sizes[0]) ** power), fontsize=7)
+            end = (sizes[-1], low * (sizes[-1] / sizes[0]) ** power)
+            axes.annotate(
+                "V²" if power == 2 else "V³", end, (5, 0), textcoords="offset points", va="center", fontsize=7
+            )
         axes.set(xscale="log", yscale="log", xlabel="number of ROIs V", ylabel=f"{words} of a training step")
         axes.set_xticks(sizes, [f"{v:.0f}" for v in sizes])
         axes.minorticks_off()
