@@ -75,7 +75,7 @@ def test_the_study_page_says_who_was_in_it_and_what_to_doubt(pages: dict[str, Pa
     assert "Caveats" in text
     assert "The test sets have 18 subjects" in text
     assert "1 ASD" in text  # the class with the name that cohort.json gives it
-    assert "no subject, family or scan on two sides" in text
+    assert "no subject, family or scan in two sets" in text
     assert 'http-equiv="refresh"' not in text
     assert "Against chance (labels permuted within sites, 50 draws" in text  # the tables of bnt compare are shown
     assert text.count("p (") == text.count("p (corrected t-test, Holm)")  # one p-value in the table, named
@@ -330,3 +330,13 @@ def test_only_files_of_the_folder_are_taken_into_a_page(tmp_path):
     (tmp_path / "notes.json").write_text(json.dumps({"summary": "a secret"}))
     (folder / "explain.json").symlink_to(tmp_path / "notes.json")
     assert read_explanation(folder).sentences == []
+
+
+def test_sets_count_people_not_scans(tmp_path: Path):
+    """``a_1`` and ``a_2`` are two scans of one person."""
+    (tmp_path / "splits.csv").write_text("participant_id,split0\na_1,train\na_2,train\nb,train\nc,validation\nd,test\n")
+    people = pd.DataFrame({"participant_id": ["a_1", "a_2", "b", "c", "d"], "person": ["a", "a", "b", "c", "d"]})
+    people = people.assign(site="x", diagnosis=[1, 1, 0, 1, 0])
+    found = evidence.parts_by_class(tmp_path, evidence.CohortFacts("", people), "diagnosis")
+    assert found is not None
+    assert found.set_index("set")["total"].to_dict() == {"train": 2, "validation": 1, "test": 1}

@@ -126,7 +126,7 @@ def class_counts(table: pd.DataFrame, by: str, cohort: CohortFacts, label: str) 
 
 
 def parts_by_class(folder: Path, cohort: CohortFacts, label: str) -> pd.DataFrame | None:
-    """Return subjects per set and class of one run, where the cohort is still at hand."""
+    """Return people per set and class of one run, where the cohort is still at hand."""
     people = cohort.participants
     if people is None or label not in people or not (folder / "splits.csv").is_file():
         return None
@@ -134,6 +134,7 @@ def parts_by_class(folder: Path, cohort: CohortFacts, label: str) -> pd.DataFram
     sides = [(name, part) for part, names in split.parts.items() for name in names]
     table = pd.DataFrame(sides, columns=["participant_id", "part"])
     table = table.merge(people, on="participant_id", suffixes=("", "_given"))
+    table = table.assign(person=people_of(table)).drop_duplicates(["person", "part", label])
     counts = class_counts(table, "part", cohort, label)
     if counts is None:
         return None
@@ -159,7 +160,7 @@ def sites_by_class(cohort: CohortFacts, label: str, ids: set[str] | None = None)
 def leaks(folder: Path, cohort: CohortFacts) -> str | None:
     """Return a leak between the sets of a run in words, an empty text where there is none, None if unknown.
 
-    Checked again from the files on disk: a subject, a family or a scan on two sides.
+    Checked again from the files on disk: a subject, a family or a scan in two sets.
     """
     file = folder / "splits.csv"
     if cohort.identities is None or not file.is_file():
@@ -169,12 +170,12 @@ def leaks(folder: Path, cohort: CohortFacts) -> str | None:
 
 def named_leak(leak: str | None, with_ids: bool) -> str | None:
     """Return a leak as a page may say it: without the names of subjects, unless they are asked for."""
-    return leak if not leak or with_ids else "a subject, a family or a scan is on two sides (--with-ids names them)"
+    return leak if not leak or with_ids else "a subject, a family or a scan is in two sets (--with-ids names them)"
 
 
 def guard_text(leak: str | None) -> str:
     """Return the leak guard's finding in a few words; see :func:`leaks`."""
-    guard = {None: "passed before training", "": "no subject, family or scan on two sides (checked again)"}
+    guard = {None: "passed before training", "": "no subject, family or scan in two sets (checked again)"}
     return guard.get(leak, "LEAK")
 
 
@@ -269,7 +270,7 @@ def run_caveats(report: dict[str, Any], split: str, leak: str | None, in_study: 
 def rare_caveat(rare: dict[str, int], where: str, of: str = "") -> list[str]:
     """Return that results for these classes, with their numbers of people, are uncertain; empty without any."""
     named = ", ".join(f"“{name}” ({n:,}{of})" for name, n in rare.items())
-    return [f"Fewer than {FEW_OF_A_CLASS} {where} in class {named}: results for it are very uncertain."] if rare else []
+    return [f"Fewer than {FEW_OF_A_CLASS} {where} in class {named}: such results are very uncertain."] if rare else []
 
 
 def _rare_caveats(study: dict[str, Any], runs: pd.DataFrame, cohort: CohortFacts) -> list[str]:
