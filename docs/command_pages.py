@@ -60,7 +60,7 @@ def run(line: str) -> str:
         code = main(shlex.split(line)[1:])
     if code:
         raise RuntimeError(f"{line} ended with code {code}: {err.getvalue()}")
-    lines = [text.rstrip()[:160] for text in out.getvalue().splitlines()]
+    lines = [text.rstrip() for text in out.getvalue().splitlines()]
     more = [f"... ({len(lines) - LINES} more lines)"] if len(lines) > LINES else []
     return "\n".join(lines[:LINES] + more)
 
