@@ -109,7 +109,7 @@ run('bnt select cohort quiet --where "mean_fd < 0.25 and n_retained >= 80"')
 # %%
 # Compare
 # -------
-# Siblings and the sessions of a person are never on two sides of a split. A person's predictions are averaged over
+# Siblings and the sessions of a person are never in two sets of a split. A person's predictions are averaged over
 # sessions, so that sizes, intervals and tests are of people. To predict the score in place of the group, use
 # ``--label hamd``.
 run("bnt compare quiet --label group --positive MDD --models logistic ridge svm --splits 5 --jobs 1 --out study")

@@ -1,4 +1,4 @@
-"""What every protocol promises: exact sizes, even strata, nobody on two sides, the same by seed."""
+"""What every protocol promises: exact sizes, even strata, nobody in two sets, the same by seed."""
 
 from __future__ import annotations
 

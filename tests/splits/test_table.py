@@ -244,7 +244,7 @@ def test_the_command_makes_and_checks_a_table(cohort, tmp_path, capsys):
     command = ["split", str(tmp_path / "cohort")]
     assert main([*command, "--n-splits", "2", "--out", str(out)]) == 0
     assert main([*command, "--check", str(out)]) == 0
-    assert "no subject, family or scan on two sides" in capsys.readouterr().out
+    assert "no subject, family or scan in two sets" in capsys.readouterr().out
     assert main([*command, "--out", str(out)]) == 2  # exists
     lines = out.read_text().splitlines()
     lines[1], lines[2] = "sub-0000,0,0", "sub-0001,1,0"

@@ -32,7 +32,7 @@ class Split:
 
     The table has one row per subject and one column per split: train, validation, test, or empty for left out. Every
     command that splits takes such a file in place of a protocol. A split in which a subject, a family or the
-    same scan is on two sides is refused.
+    same scan is in two sets is refused.
     """
 
     cohort: tyro.conf.Positional[Path]
@@ -83,7 +83,7 @@ class Split:
             train, val, test = split.sizes
             print(f"{split.short:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")
         if self.check is not None:
-            print(f"{self.check}: {len(splits)} splits, no subject, family or scan on two sides.")
+            print(f"{self.check}: {len(splits)} splits, no subject, family or scan in two sets.")
         elif self.out is not None:
             print(f"{self.out}: {len(splits)} splits written.")
 
@@ -107,7 +107,7 @@ def _settings(options: Split) -> dict[str, Any]:
 class Audit:
     """Check anybody's table of splits, and predictions made with it, against a cohort.
 
-    Looks for subjects, families and scans on two sides, one training set for all splits, test sets used twice, no
+    Looks for subjects, families and scans in two sets, one training set for all splits, test sets used twice, no
     validation set, predictions of people outside the test set, inverted labels, AUROCs of hard labels, and scores
     that look as if the test set had been selected on. Exit code 1 if anything was found.
     """

@@ -204,7 +204,7 @@ def doubts(notes: dict[str, Any]) -> list[str]:
     if planted and planted["pairs_found"] < planted["n_pairs"]:
         said.append(
             f"The edge map finds {planted['pairs_found']} of {planted['n_pairs']} planted network pairs: it "
-            "misses part of a known effect."
+            f"misses {'part of ' if planted['pairs_found'] else ''}a known effect."
         )
     return said
 

@@ -141,7 +141,7 @@ def check_split(cohort: Cohort, train: Any, val: Any, test: Any) -> None:
     ------
     BadInput
         A set is empty, a position is not in the cohort, or a subject, a family or a scan (connectomes that are
-        equal, or nearly so) is on two sides. The message names the subjects.
+        equal, or nearly so) is in two sets. The message names the subjects.
 
     Examples
     --------
