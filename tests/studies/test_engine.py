@@ -258,3 +258,21 @@ def test_ctrl_c_waits_until_a_worker_has_started(number: int) -> None:
         idle.set()
         end.join()
     assert len(started) == 1
+
+
+def test_a_forked_worker_is_ended_though_the_driver_handles_its_end() -> None:
+    """It kept the handler that holds SIGTERM back while a process starts, and its driver waited for ever."""
+    default = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        first, second = (engine._Worker.start(multiprocessing.get_context("fork"), print) for _ in range(2))
+        time.sleep(0.5)  # both serve; the second holds the first one's connection open too
+        processes = [first.process.pid, second.process.pid]
+        first.process.terminate()
+        first.process.join(10)
+        assert not first.process.is_alive()
+    finally:
+        signal.signal(signal.SIGTERM, default)
+        for worker in (first, second):
+            worker.process.kill()
+            worker.end()
+    assert not any(is_alive(process) for process in processes)

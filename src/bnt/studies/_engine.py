@@ -124,6 +124,7 @@ def _end_with_parent() -> None:
 def _serve(driver: Connection, work: Callable[[Job], Any]) -> None:
     """Carry jobs out, one after the other, and answer why each failed, until the driver closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's: it ends its workers itself
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker would keep the driver's handler of the start
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # the collection after each job need not look through what the server imported
     while True:
