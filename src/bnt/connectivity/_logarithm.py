@@ -1,4 +1,4 @@
-"""Logarithms of many positive definite matrices, in about half the time that their eigenvectors take.
+"""Logarithms of many positive definite matrices, in less time than their eigenvectors take.
 
 LAPACK makes a matrix tridiagonal, A = Q T Q', in double precision, which keeps the smallest eigenvalues. The logarithm
 of T needs no eigenvectors: between :data:`LEAST` and 1 a sum of simple fractions equals the logarithm to 1e-9,
