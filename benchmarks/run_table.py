@@ -7,12 +7,14 @@ better smoothed validation AUROC (`--epochs`, `--patience`); the epoch with the 
 own publication takes the last epoch. All models run on split 0 first, in one command, which
 loads the libraries once, then on split 1, and so on; with --one-by-one every model has a command of its own, and its
 row is kept as soon as it is done. A run whose row is in the table already is not made again, on this machine or
-another; folders of runs go to --work.
+another; folders of runs go to --work. Several of these commands can fill one table at the same time: each reads it
+again, under a lock, before it adds rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +44,7 @@ def main() -> None:
 
 def run_split(options: argparse.Namespace, models: list[str], split: str) -> None:
     """Run the models on one split whose rows the table lacks, and add the rows."""
-    done = pd.read_csv(options.out) if options.out.is_file() else pd.DataFrame({"variant": [], "split": []})
+    done = table(options.out)
     have = set(done.loc[done["split"] == f"site-stratified:0:{split}", "variant"])
     missing = [model for model in models if model not in have]
     if not missing:
@@ -56,7 +58,18 @@ def run_split(options: argparse.Namespace, models: list[str], split: str) -> Non
     new = rows[rows["variant"].isin(missing)].assign(
         command=" ".join(["bnt", *words]).replace("COHORT", "cohort").replace("STUDY", "study")
     )
-    write_atomic(options.out, pd.concat([done, new], ignore_index=True).to_csv(index=False))
+    with (options.work / "table.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write_atomic(options.out, pd.concat([table(options.out), new], ignore_index=True).to_csv(index=False))
+
+
+def table(path: Path) -> pd.DataFrame:
+    """Return the rows that are there."""
+    return (
+        pd.read_csv(path, float_precision="round_trip")
+        if path.is_file()
+        else pd.DataFrame({"variant": [], "split": []})
+    )
 
 
 if __name__ == "__main__":
