@@ -15,10 +15,12 @@ import bnt
 from bnt.errors import BadInput
 from bnt.models._bnt import EncoderLayer
 from bnt.models._san import PairLayer
-from bnt.nn import kernels
+from bnt.nn import _kernels, kernels
 from bnt.nn._kernels import (
+    KERNELS,
     ROWS,
     biased_attention,
+    computes_in_float32,
     dropout,
     fast_kernels,
     feed_forward,
@@ -27,6 +29,7 @@ from bnt.nn._kernels import (
     resolved,
     self_attention,
     survivor_scale,
+    wide_products,
 )
 
 # -- the switch --------------------------------------------------------------------------------------
@@ -62,6 +65,54 @@ def test_stock_draws_the_masks_of_torch():
         assert torch.equal(dropout(x, 0.3), expected)
     torch.manual_seed(0)
     assert not torch.equal(dropout(x, 0.3), expected)
+
+
+# -- matrix products ---------------------------------------------------------------------------------
+
+SETTING = torch.backends.mkldnn.matmul
+
+
+@pytest.mark.parametrize("which", KERNELS)
+def test_products_are_float32_and_the_setting_of_torch_is_as_before(which):
+    before = SETTING.fp32_precision
+    a, b = torch.randn(300, 200), torch.randn(200, 400)
+    many, more = a.expand(5, -1, -1), b.expand(5, -1, -1)
+    with kernels(which), wide_products():
+        found, found_many = a @ b, many @ more
+    exact = a.double() @ b.double()
+    assert (found - exact).abs().max() < 1e-5 * exact.abs().max()  # 3e-3 with bfloat16
+    assert (found_many - exact).abs().max() < 1e-5 * exact.abs().max()
+    with pytest.raises(ValueError, match="inside"), wide_products():
+        raise ValueError("inside")
+    assert SETTING.fp32_precision == before
+
+
+def test_products_in_bfloat16_are_noticed():
+    assert computes_in_float32()
+    assert not computes_in_float32(torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "capability", "precise", "wide"),
+    [
+        ("AuthenticAMD", "AVX512", True, True),
+        ("AuthenticAMD", "AVX512", False, False),
+        ("AuthenticAMD", "AVX2", True, False),
+        ("GenuineIntel", "AVX512", True, False),
+    ],
+)
+def test_onednn_multiplies_only_where_mkl_is_slower_and_it_keeps_float32(monkeypatch, cpu, capability, precise, wide):
+    monkeypatch.setattr(_kernels.Path, "read_text", lambda path: f"vendor_id : {cpu}")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(_kernels, "computes_in_float32", lambda: precise)
+    monkeypatch.setattr(_kernels, "_wider_than_mkl", _kernels._wider_than_mkl.__wrapped__)
+    before = SETTING.fp32_precision
+    with wide_products():
+        assert (SETTING.fp32_precision == "bf16") is wide
+    assert SETTING.fp32_precision == before
+    with kernels("stock"), wide_products():
+        assert SETTING.fp32_precision == before
 
 
 # -- equal to stock layers without dropout -----------------------------------------------------------

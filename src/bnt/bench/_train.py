@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,7 @@ from bnt.bench import BenchSettings, peak_memory
 from bnt.cohort import Cohort, CohortWriter, load_cohort
 from bnt.cohort._triangle import n_edges
 from bnt.models import create_model
+from bnt.nn._kernels import wide_products
 from bnt.training import find_recipe
 from bnt.training._batches import Batches
 from bnt.training._loop import fit
@@ -111,22 +113,24 @@ def sgemm_peak(repeats: int) -> float:
     """Return the GFLOP/s of a large float32 product with the threads in force."""
     a = torch.randn(2048, 2048)
     b = torch.randn(2048, 2048)
-    return 2 * 2048**3 / 1e9 / best_times({"gemm": lambda: torch.mm(a, b)}, max(repeats, 5))["gemm"]
+    with wide_products():
+        return 2 * 2048**3 / 1e9 / best_times({"gemm": lambda: torch.mm(a, b)}, max(repeats, 5))["gemm"]
 
 
-def step_action(model: Any, x: Any, target: Any, fused: bool) -> Callable[[], None]:
-    """Return a training step: forward, summed cross-entropy, backward, Adam."""
+def step_action(model: Any, x: Any, target: Any, ours: bool) -> Callable[[], None]:
+    """Return a training step: forward, summed cross-entropy, backward, Adam; ours as our loop makes it."""
     optimiser = torch.optim.Adam(
-        [p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=1e-4, fused=fused or None
+        [p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=1e-4, fused=ours or None
     )
     model.train()
 
     def step() -> None:
-        output = model(x)
-        logits = output if isinstance(output, torch.Tensor) else output.logits
-        loss = -(target * logits.log_softmax(dim=1)).sum()
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        with wide_products() if ours else nullcontext():
+            output = model(x)
+            logits = output.logits if ours else output
+            loss = -(target * logits.log_softmax(dim=1)).sum()
+            loss.backward()
         optimiser.step()
 
     return step
@@ -193,8 +197,8 @@ def train(settings: BenchSettings) -> list[dict[str, Any]]:
     ours = create_model("bnt-released", v, 2, n_clusters=clusters)
     steps = best_times(
         {
-            "released step": step_action(ReleasedStep(v, n_clusters=clusters), x, target, fused=False),
-            "our step": step_action(ours, x, target, fused=True),
+            "released step": step_action(ReleasedStep(v, n_clusters=clusters), x, target, ours=False),
+            "our step": step_action(ours, x, target, ours=True),
         },
         max(settings.repeats, STEPS),
     )
@@ -273,9 +277,10 @@ def large_run(folder: str, n_subjects: int = 7901, n_rois: int = 360, n_steps: i
     for step, batch in enumerate(batches.shuffled(BATCH, drop_last=True)):
         if step == n_steps:
             break
-        loss = task.loss(model(batch.x).logits, batch.target, None, "sum")
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        with wide_products():
+            loss = task.loss(model(batch.x).logits, batch.target, None, "sum")
+            loss.backward()
         optimiser.step()
     seconds = (time.perf_counter() - started) / n_steps
     print(peak_memory(), seconds)

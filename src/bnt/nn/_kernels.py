@@ -15,6 +15,8 @@ a training step of ``bnt-released``. Here one draw of 63 bits from torch's gener
 intermediate tensors are changed in place where their first content is no longer needed. ``bnt bench train`` measures
 the gain.
 
+Matrix products of a training step go through :func:`wide_products`, which makes them twice as fast on some CPUs.
+
 Entries of a mask are independent, and masks are never reused. The probability is resolved to 2^-16: 0.1 becomes
 6554 / 65536 = 0.100006, and survivors are scaled by that probability, so that the expectation is kept exactly. The same
 state of torch's global generator gives the same masks, so that checkpoints that keep it resume to the bit.
@@ -26,6 +28,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +88,57 @@ def _check(which: str, name: str) -> str:
 
 def _fast(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and fast_kernels()
+
+
+# -- matrix products -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def wide_products() -> Iterator[None]:
+    """Multiply float32 matrices with all of the CPU's registers within a ``with`` block.
+
+    Torch multiplies with MKL, which uses AVX-512 on CPUs of Intel only. On those of AMD that have it, oneDNN, which is
+    part of torch too, is up to twice as fast. Torch has one setting that leads to oneDNN: that which allows products
+    in bfloat16. Without AMX, oneDNN still computes them in float32; a small product shows that it does.
+    """
+    if fast_kernels() and _wider_than_mkl():
+        with _onednn():
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _onednn() -> Iterator[None]:
+    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = products.fp32_precision
+    products.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
+
+
+@cache
+def _wider_than_mkl() -> bool:
+    """Return whether oneDNN has registers that MKL leaves unused, and computes in float32."""
+    try:
+        vendor = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        return False
+    if not (vendor and torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkldnn.is_available()):
+        return False
+    with _onednn():
+        return computes_in_float32()
+
+
+def computes_in_float32(dtype: torch.dtype = torch.float32) -> bool:
+    """Return whether products keep the bits that bfloat16 has no room for: 1 + 2^-20 times 1 is itself."""
+    a, one = torch.full((64, 64), 1 + 2.0**-20).to(dtype), torch.eye(64, dtype=dtype)
+    return all(
+        bool(((x @ y).float() == 1 + 2.0**-20).all())
+        for x, y in ((a, one), (a.expand(4, 64, 64), one.expand(4, 64, 64)))
+    )
 
 
 # -- dropout -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bnt.errors import BadInput
+from bnt.nn._kernels import wide_products
 
 
 @dataclass
@@ -238,9 +239,10 @@ def take_steps(
     for step, batch in enumerate(batches, start=steps_before + 1):
         for group in optimiser.param_groups:
             group["lr"] = rate_of(step)
-        loss = loss_of(batch)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        with wide_products():
+            loss = loss_of(batch)
+            loss.backward()
         if clip:
             nn.utils.clip_grad_norm_(network.parameters(), clip)
         optimiser.step()

@@ -341,6 +341,7 @@ def step_seconds(
     """
     import torch
 
+    from bnt.nn._kernels import wide_products
     from bnt.nn._network import Adam
     from bnt.training._batches import Batches, window_of
 
@@ -366,12 +367,13 @@ def step_seconds(
         taken: list[float] = []  # the first is to warm up
         while len(taken) <= at_least or (len(taken) <= at_most and sum(taken[1:]) < seconds):
             started = now()
-            output = model(batch.x, **batch.of_series, target=batch.target)
-            loss = -(batch.target * output.logits.log_softmax(1)).sum()
-            if output.loss is not None:
-                loss = loss + output.loss
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            with wide_products():
+                output = model(batch.x, **batch.of_series, target=batch.target)
+                loss = -(batch.target * output.logits.log_softmax(1)).sum()
+                if output.loss is not None:
+                    loss = loss + output.loss
+                loss.backward()
             optimiser.step()
             taken.append(now() - started)
         return float(np.median(taken[1:]))

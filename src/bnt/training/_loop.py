@@ -21,6 +21,7 @@ from bnt.cohort._files import readable
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.models import create_model
+from bnt.nn._kernels import wide_products
 from bnt.nn._network import take_steps
 from bnt.training._batches import Batch, Batches, CentredInputs, Whole, mixup, prepare, window_of
 from bnt.training._checkpoint import Checkpoint, TrainState, load_kept, save_tensors
@@ -190,6 +191,7 @@ def smoothed(target: Tensor, amount: float, task: Task) -> Tensor:
     return target * (1 - amount) + amount / task.n_outputs
 
 
+@wide_products()
 @torch.no_grad()
 def logits_of(model: nn.Module, batches: Batches, batch_size: int = 64, group: Group = ALONE) -> Tensor:
     """Return the logits of every subject, in evaluation mode; of several processes each evaluates some batches."""
