@@ -60,18 +60,13 @@ class WindowAttention(nn.Module):
         here = torch.arange(self.window, device=self.distances.device)
         there = torch.arange(self.reach, device=here.device)
         volumes = self.distances.T[:, here[:, None] - there + self.reach - 1]  # (heads, W, R)
-        return torch.cat([self._token_biases(), torch.cat([self.volumes_to_token[0], volumes], 2)], 1)
-
-    def _token_biases(self) -> Tensor:
-        return torch.cat([self.token_to_token, self.token_to_volumes], 3)[0]  # (heads, 1, 1 + R)
+        token = torch.cat([self.token_to_token, self.token_to_volumes], 3)[0]  # (heads, 1, 1 + R)
+        return torch.cat([token, torch.cat([self.volumes_to_token[0], volumes], 2)], 1)
 
     def _cut(self, projected: Tensor, tokens: Tensor, size: int) -> Tensor:
         """Return windows of volumes (B, Z, n), each behind its token (B, N, n), as (B, N, heads, 1 + size, d)."""
         cut = projected.unfold(1, size, self.shift).transpose(2, 3)  # (B, N, size, n)
-        return self._heads(torch.cat([tokens[:, :, None], cut], 2))
-
-    def _heads(self, projected: Tensor) -> Tensor:
-        return projected.unflatten(3, (self.n_heads, -1)).transpose(2, 3)
+        return torch.cat([tokens[:, :, None], cut], 2).unflatten(3, (self.n_heads, -1)).transpose(2, 3)
 
     def forward(
         self, volumes: Tensor, tokens: Tensor, around: Tensor, hidden: Tensor, tokens_only: bool = False
@@ -101,19 +96,41 @@ class WindowAttention(nn.Module):
             outside = self.kv(around).expand(len(kv), self.fringe, -1)
             kv = torch.cat([outside, kv, outside], 1)
         if tokens_only:
-            q, biases = self._heads(self.q(tokens)[:, :, None]), self._token_biases()
-        else:
-            q, biases = self._cut(self.q(volumes), self.q(tokens), self.window), self._biases()
+            out = dropout(self.proj(self._mixed_by_tokens(tokens, kv, hidden)), self.p, self.training)
+            return volumes[:, None, :0].expand(-1, tokens.shape[1], -1, -1), out
+        q = self._cut(self.q(volumes), self.q(tokens), self.window)
         k, v = (
             self._cut(part, token, self.reach) for part, token in zip(kv.chunk(2, -1), self.kv(tokens).chunk(2, -1))
         )  # (B, N, heads, 1 + R, d)
-        scores = (q * q.shape[-1] ** -0.5) @ k.mT + biases  # (B, N, heads, 1 + W, 1 + R)
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT + self._biases()  # (B, N, heads, 1 + W, 1 + R)
         if self.fringe:
             unseen = F.pad(hidden, (1, 0))[:, :, None, None]  # the token is always seen
             scores = scores.masked_fill(unseen, torch.finfo(scores.dtype).min)
         mixed = dropout(scores.softmax(-1), self.p, self.training) @ v  # (B, N, heads, 1 + W, d)
         out = dropout(self.proj(mixed.transpose(2, 3).flatten(3)), self.p, self.training)
         return out[:, :, 1:], out[:, :, 0]
+
+    def _mixed_by_tokens(self, tokens: Tensor, kv: Tensor, hidden: Tensor) -> Tensor:
+        """Return the mean values (B, N, n) that tokens (B, N, V) see, of keys and values (B, Z + 2 fringe, 2 n).
+
+        With one query per window, cutting out the keys of each window takes longer than all products of tokens and
+        volumes, of which those beyond the reach are left out.
+        """
+        q, own_k, own_v, k, v = (
+            part.unflatten(2, (self.n_heads, -1)).transpose(1, 2)  # (B, heads, N or Z + 2 fringe, d)
+            for part in (self.q(tokens), *self.kv(tokens).chunk(2, -1), *kv.chunk(2, -1))
+        )
+        q = q * q.shape[-1] ** -0.5
+        starts = self.shift * torch.arange(tokens.shape[1], device=kv.device)
+        place = torch.arange(kv.shape[1], device=kv.device) - starts[:, None]  # of a volume in a window
+        within = place.clamp(0, self.reach - 1)
+        unseen = (place != within) | hidden.gather(2, within.expand(len(hidden), -1, -1))  # (B or 1, N, Z + 2 fringe)
+        scores = q @ k.mT + self.token_to_volumes[0, :, 0][:, within]
+        scores = scores.masked_fill(unseen[:, None], torch.finfo(scores.dtype).min)
+        own = (q * own_k).sum(-1, keepdim=True) + self.token_to_token
+        weights = dropout(torch.cat([own, scores], 3).softmax(-1), self.p, self.training)
+        mixed = weights[..., :1] * own_v + weights[..., 1:] @ v
+        return mixed.transpose(1, 2).flatten(2)
 
 
 class FusedWindowBlock(nn.Module):
