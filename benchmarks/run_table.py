@@ -65,11 +65,7 @@ def run_split(options: argparse.Namespace, models: list[str], split: str) -> Non
 
 def table(path: Path) -> pd.DataFrame:
     """Return the rows that are there."""
-    return (
-        pd.read_csv(path, float_precision="round_trip")
-        if path.is_file()
-        else pd.DataFrame({"variant": [], "split": []})
-    )
+    return pd.read_csv(path) if path.is_file() else pd.DataFrame({"variant": [], "split": []})
 
 
 if __name__ == "__main__":
