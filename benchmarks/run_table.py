@@ -60,7 +60,8 @@ def run_split(options: argparse.Namespace, models: list[str], split: str) -> Non
     )
     with (options.work / "table.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        write_atomic(options.out, pd.concat([table(options.out), new], ignore_index=True).to_csv(index=False))
+        together = pd.concat([table(options.out), new]).drop_duplicates(["variant", "split", "seed"])
+        write_atomic(options.out, together.to_csv(index=False))
 
 
 def table(path: Path) -> pd.DataFrame:
