@@ -28,6 +28,7 @@ from bnt.models.classical._features import Adjusted, EdgeFeatures
 from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._solvers import site_groups
 from bnt.nn import Output
+from bnt.nn._kernels import wide_products
 from bnt.splits import read_splits
 from bnt.splits._split import PARTS
 from bnt.training._config import RunConfig
@@ -68,7 +69,7 @@ def outputs(
     batches = run.learner.batches(cohort, np.asarray(rows), resident_bytes=0)
     start = 0
     for batch in batches.in_order(batch_size):
-        with torch.no_grad():
+        with torch.no_grad(), wide_products():
             output = network(batch.x, **batch.of_series, explain=True)
         yield slice(start, start + len(batch.x)), output
         start += len(batch.x)

@@ -36,6 +36,7 @@ from bnt.explain._decisions import (
     margins,
     standardised_coefficients,
 )
+from bnt.nn._kernels import wide_products
 
 GRADIENT_METHODS = ("integrated-gradients", "gradient")
 METHODS = (*GRADIENT_METHODS, "pattern", "coefficients")
@@ -271,7 +272,8 @@ def network_attributions(
         total = np.zeros(edges.shape)
         for model in models:
             margin = _margin(model, cohort.diagonal, column)
-            total += attribute(margin, edges, there, series, n_steps).double().cpu().numpy()
+            with wide_products():
+                total += attribute(margin, edges, there, series, n_steps).double().cpu().numpy()
         yield slice(start, start + len(some)), total / len(models)
 
 

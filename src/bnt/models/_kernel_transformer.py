@@ -24,6 +24,7 @@ from bnt.models.classical._inputs import Inputs
 from bnt.models.classical._multi_kernel import MultiKernel
 from bnt.models.classical._solvers import Calibration, Decides, check_target, signs
 from bnt.models.classical._subject_matrices import unpack
+from bnt.nn._kernels import wide_products
 from bnt.nn._network import Adam, AveragedWeights, draw_mixup, take_steps
 
 BATCH = 16
@@ -104,7 +105,7 @@ def member_decisions(network: nn.Module, matrices: Tensor, n_classes: int) -> np
 
     For classes that is 2p - 1: the mean of a target of +1 and -1; one column for two classes.
     """
-    with torch.no_grad():
+    with torch.no_grad(), wide_products():
         logits = torch.cat([network(matrices[i : i + AT_ONCE]).logits for i in range(0, len(matrices), AT_ONCE)])
     if n_classes == 1:
         return logits.double().numpy()
