@@ -62,6 +62,19 @@ def test_filters_pass_gradcheck():
     assert torch.autograd.gradcheck(EdgeToNode(4, 2).double(), a)
 
 
+def test_edges_that_are_never_made_give_the_nodes_and_gradients_of_those_that_are():
+    layer = EdgeToNode(9, 4).double()
+    # Small whole numbers: many sums are 0 exactly, where the rectifier has its corner.
+    rows = torch.randint(-3, 4, (2, 9, 4)).double().requires_grad_()
+    columns = torch.randint(-3, 4, (2, 4, 9)).double().requires_grad_()
+    made = layer(rows[..., None] + columns[:, None])
+    torch.testing.assert_close(layer.of_parts(rows, columns), made)
+    inputs = (rows, columns, *layer.parameters())
+    expected = torch.autograd.grad(made.square().sum(), inputs)
+    for one, other in zip(torch.autograd.grad(layer.of_parts(rows, columns).square().sum(), inputs), expected):
+        torch.testing.assert_close(one, other)
+
+
 def test_dropout_is_on_at_evaluation_only_where_it_is_asked_for():
     x = torch.randn(4, 10, 10)
     torch.manual_seed(0)
