@@ -31,6 +31,7 @@ from bnt.bench import BenchSettings, peak_memory
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, list_models, model_options
 from bnt.nn._kernels import wide_products
+from bnt.training._loop import reuse_freed_memory
 
 ROIS, BATCHES = (200, 360), (16, 64)
 MOST_ROUNDS, SECONDS = 9, 20.0  # quick models get more rounds than were asked for, up to these
@@ -234,18 +235,21 @@ def serve(name: str, n_rois: int, batch: int, threads: int) -> None:
     small(torch.ones(1, 1)).sum().backward()
     first.step()
     baseline = peak_memory()
+    theirs = ":" in name
+    if not theirs:
+        reuse_freed_memory()  # as our training does
 
     series = torch.randn(batch, VOLUMES, n_rois) + torch.randn(batch, VOLUMES, 1)
     series = (series - series.mean(1, keepdim=True)) / series.std(1, correction=0, keepdim=True)
     x = series.mT @ series / VOLUMES  # correlations (B, V, V)
-    model, loss_of = (their_model if ":" in name else our_model)(name, x, series)
+    model, loss_of = (their_model if theirs else our_model)(name, x, series)
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
     model.train()
 
     def step() -> float:
         started = time.perf_counter()
         optimiser.zero_grad(set_to_none=True)
-        with nullcontext() if ":" in name else wide_products():
+        with nullcontext() if theirs else wide_products():
             loss = loss_of()
             loss.backward()
         optimiser.step()
