@@ -122,6 +122,8 @@ def _onednn() -> Iterator[None]:
 @cache
 def _wider_than_mkl() -> bool:
     """Return whether oneDNN has registers that MKL leaves unused, and computes in float32."""
+    if not hasattr(torch.backends.mkldnn, "matmul"):  # torch before 2.9
+        return False
     try:
         vendor = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux
