@@ -18,6 +18,7 @@ from bnt.explain._attention import class_means, difference_score, mean_attention
 from bnt.explain._decisions import part_rows
 from bnt.paper._grid import GridResult, circumstances, rows, run_grid, skipped
 from bnt.paper._plan import DIFFERENCE, FIGURE4_CLUSTERS, Plan, show
+from bnt.plotting._brain import attention_matrix
 from bnt.plotting._style import beside_figure, canvas, lines, styled
 from bnt.studies._results import overlap
 from bnt.studies._statistics import paired_test, summarise
@@ -302,7 +303,7 @@ def figure3b(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     networks = networks_of(plan)
     table = block_table(attention, networks)
     text = markdown(plan, attention, networks) + circumstances(plan, result, printed=False) + skipped(result)
-    return table, text, draw(attention, networks)
+    return table, text, attention_matrix(attention, None if networks.names == (UNASSIGNED,) else networks)
 
 
 def block_table(attention: np.ndarray, networks: Networks) -> pd.DataFrame:
@@ -349,29 +350,3 @@ def markdown(plan: Plan, attention: np.ndarray, networks: Networks) -> str:
         + rows(["from network", "ROIs", "to its own", "to others", "ratio"], body)
         + NOTES.format(uniform=uniform, more=" " + RATIO)
     )
-
-
-@styled
-def draw(attention: np.ndarray, networks: Networks) -> Figure:
-    """Draw the matrix, ROIs sorted by network, each network framed."""
-    from matplotlib.patches import Rectangle
-
-    order = networks.order
-    codes, starts, counts = np.unique(networks.codes[order], return_index=True, return_counts=True)
-    names = [networks.names[code] for code in codes]
-    figure, (axes,) = canvas(width=5.4, height=4.6)
-    shown = attention[np.ix_(order, order)]
-    low, high = np.quantile(shown, [0.01, 0.99])  # a few ROIs that all attend to must not darken the rest
-    image = axes.imshow(shown, cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
-    for name, start, count in zip(names, starts, counts):
-        colour = networks.colours[name]
-        frame = Rectangle((start - 0.5, start - 0.5), count, count, fill=False, ec="white", lw=1.2)
-        axes.add_patch(frame)
-        side = Rectangle((-0.5 - 0.02 * len(order), start - 0.5), 0.014 * len(order), count, fc=colour, clip_on=False)
-        axes.add_patch(side)
-    axes.set_yticks(starts + counts / 2 - 0.5, names)
-    axes.tick_params(axis="y", length=0, pad=9)
-    axes.set_xticks([])
-    axes.set(xlabel="attended ROI (same order)")
-    figure.colorbar(image, ax=axes, label="attention, mean over test subjects", shrink=0.8, extend="both")
-    return figure

@@ -114,7 +114,7 @@ def _matrix_axes(
         _frame(axes, networks)
         figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[union-attr, call-arg]  # names stay inside
         axes.set_xlabel("ROIs in the same order")
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, extend="both")  # a few values are beyond it
     bar.set_label(label)
 
 
