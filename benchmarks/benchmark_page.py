@@ -94,7 +94,8 @@ def scores_section(runs: pd.DataFrame, models: list[str], reference: str) -> str
     words = (
         "AUROC in per cent, mean and SD over splits. Differences use the splits that both models have. The p-values\n"
         "are those of a t-test corrected for splits that share subjects (Nadeau and Bengio 2003), not adjusted for\n"
-        "the number of models. One split allows no test.\n\n"
+        "the number of models. One split allows no test. CPU seconds are means over busy machines of different speed,\n"
+        "so only large differences mean something.\n\n"
     )
     return "## Scores here\n\n" + words + markdown(heads, rows) + "\n"
 
