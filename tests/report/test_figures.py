@@ -16,7 +16,7 @@ from bnt.cohort._triangle import Networks
 from bnt.plotting import _brain as brain
 from bnt.plotting import _charts as figures
 from bnt.plotting import _predicted as curves
-from bnt.plotting._style import canvas, figure_bytes, inline_svg, line, look, save_figure, styled
+from bnt.plotting._style import canvas, figure_bytes, inline_svg, line, lines, look, save_figure, styled
 
 RNG = np.random.default_rng(0)
 POSITIVE = np.arange(80) % 2 == 0
@@ -187,3 +187,13 @@ def test_classes_are_not_counted_by_themselves():
     counts = class_counts(people, "site", CohortFacts(""), "sex")
     assert counts is not None
     assert counts["total"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("x", [list(range(10, 101, 10)), [2, 3, 4, 5, 10, 50, 100], [998, 999, 1000, 4000], [5]])
+def test_names_of_ticks_on_a_logarithmic_axis_do_not_touch(x):
+    figure, (axes,) = canvas(width=4.6, height=2.8)
+    lines(axes, x, {"model": (np.linspace(60, 70, len(x)), np.ones(len(x)))})
+    figure.draw_without_rendering()
+    boxes = [one.get_window_extent() for one in axes.get_xticklabels() if one.get_text()]
+    assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:]))
+    assert axes.get_xticklabels()[-1].get_text() == str(x[-1])

@@ -242,6 +242,19 @@ def beside_figure(
     return figure
 
 
+def _apart(x: Sequence[float]) -> list[str]:
+    """Return the names of rising places on a logarithmic axis; those that would touch the next one are empty."""
+    names = [f"{v:g}" for v in x]
+    share = np.log(x) / max(np.log(x[-1] / x[0]), 1e-9)
+    following = len(x) - 1
+    for i in range(len(x) - 2, -1, -1):
+        if share[following] - share[i] < 0.01 + 0.017 * (len(names[i]) + len(names[following])) / 2:
+            names[i] = ""
+        else:
+            following = i
+    return names
+
+
 def lines(
     axes: Axes, x: Sequence[float], groups: dict[str, tuple[np.ndarray, np.ndarray]], spread: float = 1.025
 ) -> None:
@@ -262,7 +275,7 @@ def lines(
             label=name,
         )
     axes.set_xscale("log")
-    axes.set_xticks(list(x), [f"{v:g}" for v in x])
+    axes.set_xticks(list(x), _apart(x))
     axes.minorticks_off()
     if len(x) == 1:  # or the groups' small shifts would be the whole width
         axes.set_xlim(x[0] / 1.1, x[0] * 1.1)
