@@ -54,6 +54,12 @@ def target(cohort: Cohort) -> np.ndarray:
     return (labels == labels.max()).astype(int)
 
 
+@pytest.fixture
+def products_fit(monkeypatch):
+    """Features do not fit into memory, the products of all pairs of subjects do."""
+    monkeypatch.setattr(_inputs, "products_gb", lambda n: 0.0)
+
+
 def fitted(cohort: Cohort, name: str, stream: bool, n_classes: int = 2, y: np.ndarray | None = None):
     """The model, and its decisions for the test part: exact, or by passes over features on disk."""
     y = target(cohort) if y is None else y
@@ -72,6 +78,26 @@ def test_auroc_is_within_0_002_of_the_exact_one(cohort, name):
     assert np.std(exact - streamed) < 0.03 * np.std(exact)
     # So the folds that calibrate agree too; krr takes over everyone's penalty in them.
     np.testing.assert_allclose(p_streamed, p_exact, atol=0.05 if name == "krr" else 0.01)
+
+
+@pytest.mark.parametrize("name", ["svm", "logistic", "ridge", "tangent-logistic", "linear-ensemble", "krr"])
+def test_it_is_the_exact_solution_while_products_fit(cohort, name, products_fit):
+    (_, exact, p_exact), (_, streamed, p_streamed) = (fitted(cohort, name, stream) for stream in (False, True))
+    np.testing.assert_allclose(streamed, exact, atol=1e-5 * np.std(exact))
+    np.testing.assert_allclose(p_streamed, p_exact, atol=1e-5)
+
+
+def test_products_are_made_of_a_few_thousand_people_within_the_bound(cohort, monkeypatch):
+    with memory_bound(LITTLE):
+        stored, whole = (Inputs.of(cohort, TRAIN, bounded=bounded) for bounded in (True, False))
+        assert stored.by_passes
+        assert "solved by passes" in stored.solver()
+    with memory_bound(0.1):  # 140 people: 0.0016 GB of products and 0.014 GB of their features at a time
+        assert not stored.by_passes
+        assert "solved exactly" in stored.solver()
+        monkeypatch.setattr(_inputs, "MOST_PRODUCTS", 100)
+        assert stored.by_passes
+        assert not whole.by_passes
 
 
 @pytest.mark.parametrize("name", ["svm", "ridge", "multi-kernel", "krr", "cpm"])
@@ -121,6 +147,7 @@ def test_the_file_holds_the_features_and_is_read_in_blocks(cohort):
     blocks = [streamed.block(rows) for rows in streamed.slices()]
     assert {len(one) for one in blocks} == {32, 140 % 32}
     np.testing.assert_array_equal(np.concatenate(blocks), view.transform(whole))
+    np.testing.assert_array_equal(streamed.columns(slice(10, 30)), view.transform(whole)[:, 10:30])
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(cohort, monkeypatch):

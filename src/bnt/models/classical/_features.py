@@ -71,9 +71,9 @@ class FeatureMap(ABC):
     def products(self, inputs: Inputs, features: np.ndarray) -> np.ndarray | None:
         """Return all inner products, (n, n) float64, of features that :meth:`transform` gave for these subjects.
 
-        None for streamed features, whose solver needs no products.
+        None for so many subjects that solvers pass over their features instead.
         """
-        if inputs.stored:
+        if inputs.by_passes:
             return None
         return self._given(inputs, "products", lambda: gram(features))
 

@@ -28,6 +28,8 @@ from bnt.errors import BadInput
 from bnt.models.classical._subject_matrices import content_of
 
 AT_ONCE = 256  # subjects per block
+COLUMNS_AT_ONCE = 8192  # features, where all subjects are read together
+MOST_PRODUCTS = 3000  # subjects: beyond, passes over the features take less time than the products of all pairs
 _bound_gb: float | None = None  # None: half of what the machine has
 
 
@@ -59,6 +61,11 @@ def bound_gb() -> float:
 def exact_gb(n: int, n_edges: int) -> float:
     """Return about how much memory, in GB, an exact solution for n subjects takes: edges, features, products."""
     return (12.0 * n * n_edges + 80.0 * n * n) / 1e9
+
+
+def products_gb(n: int) -> float:
+    """Return about how much memory, in GB, the inner products of n subjects take, made from features on disk."""
+    return (80.0 * n * n + 12.0 * n * COLUMNS_AT_ONCE) / 1e9
 
 
 class StoredEdges:
@@ -117,13 +124,24 @@ class Streamed:
     def block(self, rows: slice) -> np.ndarray:
         """Read one block, (m, F) float32."""
         out = np.empty((rows.stop - rows.start, self.shape[1]), dtype=np.float32)
-        view, position = out.reshape(-1).view(np.uint8).data, 4 * rows.start * self.shape[1]
+        self._read(out, rows.start * self.shape[1])
+        return out
+
+    def columns(self, part: slice) -> np.ndarray:
+        """Read some features of everyone, (n, m) float32."""
+        out = np.empty((len(self), part.stop - part.start), dtype=np.float32)
+        for i, row in enumerate(out):
+            self._read(row, i * self.shape[1] + part.start)
+        return out
+
+    def _read(self, out: np.ndarray, first: int) -> None:
+        """Fill ``out`` with the numbers of the file from ``first`` on."""
+        view, position = out.reshape(-1).view(np.uint8).data, 4 * first
         while len(view):  # one call reads 2 GB at most
             read = os.preadv(self._file.fileno(), [view], position)
             if not read:
                 raise OSError("a temporary file of features has become shorter")
             view, position = view[read:], position + read
-        return out
 
 
 @dataclass(frozen=True)
@@ -210,10 +228,18 @@ class Inputs:
         if not self.stored:
             return ""
         n, n_edges = self.edges.shape
+        how = "the model is solved by passes over them"
+        if not self.by_passes:
+            how = "a model of products of subjects is solved exactly from these, any other by passes over the features"
         return (
             f"{n:,} training subjects would take about {exact_gb(n, n_edges):.1f} GB and the bound is {bound_gb():.3g} "
-            "GB (--memory-gb): the features stay on disk and the model is solved by passes over them."
+            f"GB (--memory-gb): the features stay on disk, and {how}."
         )
+
+    @property
+    def by_passes(self) -> bool:
+        """Whether not even the inner products of these subjects are to be had, so that solvers pass over features."""
+        return self.stored and (len(self) > MOST_PRODUCTS or products_gb(len(self)) > bound_gb())
 
     def blocks(self) -> Iterator[tuple[slice, Inputs]]:
         """Yield rows and inputs, a few subjects at a time where the edges stay on disk, otherwise all at once."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -141,7 +141,7 @@ class LinearModel(Linear):
         weight: np.ndarray,
         parts: Iterable[tuple[np.ndarray, np.ndarray]] | None,
     ) -> np.ndarray | None:
-        """Fit on feature vectors (n, F) and their inner products (n, n); on streamed features there are no products.
+        """Fit on feature vectors (n, F) and their inner products (n, n); without products, by passes over features.
 
         Returns decisions (n, k) for the held-out rows of ``parts``, pairs of rows to fit on and to hold out.
 
@@ -149,9 +149,8 @@ class LinearModel(Linear):
         confounds, which have seen all training subjects; groups may sit on both sides of a fold.
         """
         sites = sites if self.center_sites else None
-        if isinstance(features, Streamed):
-            return self._fit_streamed(features, sites, target, weight, parts)
-        assert products is not None
+        if products is None:
+            return self._fit_streamed(cast(Streamed, features), sites, target, weight, parts)
         centring, columns, scale, dual, self.intercept = self._fit_rows(products, sites, target, weight)
         self.weights = combine(features, centring.spread(dual, columns) / scale)
         self.sites = centring.names

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, SVR
 
 from bnt.errors import BadInput
-from bnt.models.classical._inputs import Inputs, Streamed
+from bnt.models.classical._inputs import COLUMNS_AT_ONCE, Inputs, Streamed
 
 
 def check_target(
@@ -53,21 +53,24 @@ def refuse_regression(n_classes: int) -> None:
         raise BadInput("A regression model has no class probabilities: use predict.")
 
 
-COLUMNS_AT_ONCE = 8192
 LEAST_LENGTH = 1e-12  # a subject who equals the mean has no direction
 
 
 def gram(features: np.ndarray) -> np.ndarray:
-    """Return all inner products in double precision: (n, F) float32 -> (n, n) float64."""
+    """Return all inner products in double precision: (n, F) float32 -> (n, n) float64; also of streamed features."""
     total = np.zeros((len(features), len(features)))
     for start in range(0, features.shape[1], COLUMNS_AT_ONCE):
-        part = features[:, start : start + COLUMNS_AT_ONCE].astype(np.float64)
+        columns = slice(start, min(start + COLUMNS_AT_ONCE, features.shape[1]))
+        part = features.columns(columns) if isinstance(features, Streamed) else features[:, columns]
+        part = part.astype(np.float64)
         total += part @ part.T
     return total
 
 
 def combine(features: np.ndarray, dual: np.ndarray) -> np.ndarray:
-    """Return the weights that a combination of subjects stands for: (n, F), (n, k) -> (k, F) float64."""
+    """Return the weights that subjects stand for: (n, F), (n, k) -> (k, F) float64; also of streamed features."""
+    if isinstance(features, Streamed):
+        return np.sum([combine(features.block(rows), dual[rows]) for rows in features.slices()], axis=0)
     out = np.empty((dual.shape[1], features.shape[1]))
     for start in range(0, features.shape[1], COLUMNS_AT_ONCE):
         part = slice(start, start + COLUMNS_AT_ONCE)
