@@ -3,11 +3,11 @@
 A kernel of n people takes n^2 numbers, their features n F. Beyond a bound on memory (:func:`memory_bound`) the features
 stay in a file without a name (:class:`~bnt.models.classical._inputs.Streamed`). Up to a few thousand people, kernels of
 one set of features are still made from it, block by block, and solved exactly. Beyond, and for several sets of features
-together, the problem is solved in its primal form, by Newton's method with conjugate gradients. A step reads the file once, block by block; products are in single
-precision, sums over blocks in double. Nothing is approximated but by the tolerances below and the corner of the hinge,
-which is rounded, and the rounding extrapolated away. The whole training set and its inner folds are solved together,
-in the same passes: each problem has weights
-of its own, 0 for the subjects it holds out, and its own means, so that nobody held out reaches a fit.
+together, the problem is solved in its primal form, by Newton's method with conjugate gradients. A step reads the file
+once, block by block; products are in single precision, sums over blocks in double. Nothing is approximated but by the
+tolerances below and the corner of the hinge, which is rounded, and the rounding extrapolated away. The whole training
+set and its inner folds are solved together, in the same passes: each problem has weights of its own, 0 for the subjects
+it holds out, and its own means, so that nobody held out reaches a fit.
 
 Chapelle (2007), "Training a support vector machine in the primal".
 """
