@@ -25,17 +25,20 @@ def test_every_method_of_the_paper_and_both_variants_have_a_row():
     assert len(rows) == len(set(rows))
 
 
-@pytest.mark.parametrize("name", ["table1", "table1_stopping"])
-def test_the_committed_table_and_the_page_are_made_by_the_command(name, tmp_path, monkeypatch):
-    page = tmp_path / "results.md"
-    page.write_text((ROOT / "docs" / "results.md").read_text())
-    words = [SCRIPT, RESULTS / f"{name}_runs.csv", "--name", name, "--out", tmp_path, "--page", page]
+@pytest.mark.parametrize(
+    ("name", "pages"), [("table1", ["docs/results.md"]), ("table1_stopping", ["README.md", "docs/results.md"])]
+)
+def test_the_committed_table_and_the_pages_are_made_by_the_command(name, pages, tmp_path, monkeypatch):
+    copies = [tmp_path / Path(page).name for page in pages]
+    for page, copy in zip(pages, copies):
+        copy.write_text((ROOT / page).read_text())
+    words = [SCRIPT, RESULTS / f"{name}_runs.csv", "--name", name, "--out", tmp_path, "--page", *copies]
     monkeypatch.setattr(sys, "argv", list(map(str, words)))
     runpy.run_path(str(SCRIPT), run_name="__main__")
     assert (tmp_path / f"{name}.md").read_text() == (RESULTS / f"{name}.md").read_text()
     for file in (f"{name}.csv", f"{name}_comparisons.csv"):  # their last digits are the machine's
         pd.testing.assert_frame_equal(pd.read_csv(tmp_path / file), pd.read_csv(RESULTS / file))
-    assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
+    assert [copy.read_text() for copy in copies] == [(ROOT / page).read_text() for page in pages]
 
 
 def runs_of(model: str, scores: list[float], **more: object) -> pd.DataFrame:

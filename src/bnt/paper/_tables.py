@@ -152,12 +152,20 @@ def markdown(dataset: str, result: GridResult, models: Sequence[str], where: str
     )
 
 
+@styled
 def draw(dataset: str, result: GridResult, models: Sequence[str]) -> Figure:
-    """Draw our AUROC over the paper's, one line per model that has either."""
+    """Draw our AUROC over the paper's, one line per model that has either, with our number of splits at the right."""
     shown = [m for m in models if m not in result.missing or m in METHODS]
     ours = np.array([result.value(m) for m in shown])
     theirs = np.array([printed(dataset, m)[0] for m in shown])
-    return beside_figure(shown, ours, theirs, "test AUROC (%), mean and SD over splits")
+    figure = beside_figure(shown, ours, theirs, "test AUROC (%), mean and SD over splits")
+    (axes,) = figure.axes
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(axes.get_yticks(), [str(result.n_splits(m) or "") for m in shown])
+    right.tick_params(length=0)
+    right.spines["right"].set_visible(False)
+    axes.annotate("splits", (1, 1), (4, 3), xycoords="axes fraction", textcoords="offset points", fontsize=7)
+    return figure
 
 
 MODELS = dict(zip(BACKBONES, ("san", "graphormer", "vanilla")))
