@@ -236,7 +236,7 @@ def test_released_learning_curve_sizes(abide):
 
 
 def test_released_splitter_brings_families_together_and_keeps_its_sizes(abide):
-    table = abide.participants.assign(group=[f"family-{i // 3}" if i % 11 < 3 else f"one-{i}" for i in range(1009)])
+    table = abide.participants.assign(family=[f"family-{i // 3}" if i % 11 < 3 else f"one-{i}" for i in range(1009)])
     cohort = bnt.Cohort(abide.connectomes, table)
     for parts in ReleasedSplit(n_splits=2).split(cohort, "diagnosis"):
         check_split(cohort, *parts)
