@@ -102,6 +102,11 @@ def test_the_announcement_counts_the_steps_of_small_cohorts(plan, monkeypatch):
         "less where training stops early, and 1 of models without epochs (seconds to minutes each)."
     )
     assert lines[1] == "1 of 1 runs to do, 1 at a time, all of models without epochs (seconds to minutes each)."
+    short = replace(plan, epochs=1)
+    only = [short.variant("vanilla", "vanilla")]
+    grid.announce(short, Study(plan.out, plan.cohort, "diagnosis", only, plan.named_splits()))
+    assert lines[2].startswith("1 of 1 runs to do (1 epoch at most), 1 at a time: 2 training steps, about ")
+    assert lines[2].endswith("at the speed just measured.")
 
 
 def test_failed_runs_are_named_once_a_reason(plan):

@@ -205,8 +205,8 @@ class Reproduce:
     out: Path
     """Folder of the study."""
     preset: Literal["quick", "standard", "full"] = "standard"
-    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe, at most 40 epochs per network, stopped after 10
-    without a better smoothed validation AUROC. full: 20 splits, the paper's recipe, 200 epochs."""
+    """quick: 2 splits, 8 epochs. standard: 5 splits, our recipe, at most 40 epochs per network (more of small cohorts),
+    stopped after 10 without a better smoothed validation AUROC. full: 20 splits, the paper's recipe, 200 epochs."""
     splits: int | None = None
     """Number of splits, in place of the preset's."""
     epochs: int | None = None

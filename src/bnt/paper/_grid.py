@@ -103,9 +103,9 @@ def announce(plan: Plan, study: Study) -> None:
     at_once = max(1, min(plan.jobs, len(todo)))
     said = f"{len(todo)} of {len(study.jobs())} runs to do"
     if networks:
-        epochs = epochs_in_words(most_epochs(job.variant.recipe, len(job.split.train)) for job in networks)
-        early = any(job.variant.recipe.patience for job in networks)
-        said += f" ({epochs} at most), {at_once} at a time: {steps:,} training steps, about "
+        most = [most_epochs(job.variant.recipe, len(job.split.train)) for job in networks]
+        early = any(stopping_words(job.variant.recipe, n) for job, n in zip(networks, most))
+        said += f" ({epochs_in_words(most)} at most), {at_once} at a time: {steps:,} training steps, about "
         said += f"{duration(total / at_once)} at the speed just measured"
         said += ", less where training stops early" if early else ""
     else:
