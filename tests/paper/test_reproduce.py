@@ -358,6 +358,27 @@ def test_the_stopping_rule_of_the_real_table_is_the_same_for_every_network(plan)
     assert plan(preset="standard", epochs=3).recipe_for("bnt").for_steps(1).epochs == 3
 
 
+def test_more_or_fewer_splits_than_asked_for_are_said_first(plan):
+    one = plan(protocol="leave-one-site-out", only=("logistic",))
+    reproduce("table1", one)
+    assert "leave-one-site-out has one split per site: 2 splits, not 1." in one.lines
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--cache-gb", "-1", "The cache cannot have -1.0 GB"),
+        ("--memory-gb", "-1", "-1.0 GB of memory are too little"),
+        ("--protocol", "nested", "give --protocol kfold"),
+    ],
+)
+def test_no_option_of_the_machine_or_the_splits_is_dropped(cohort, tmp_path, capsys, option, value, said):
+    table = ["reproduce", "table1", str(cohort.path), "--out", str(tmp_path / "t"), "--only", "logistic"]
+    assert main([*table, "--jobs", "1", option, value]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
 def test_command_line_offers_every_part(cohort, tmp_path, capsys, monkeypatch):
     from typing import get_args
 

@@ -229,13 +229,14 @@ class Reproduce:
     def run(self) -> int:
         """Reproduce and print the table."""
         from bnt._words import say
-        from bnt.cli._options import Board
+        from bnt.cli._options import Board, refuse_nested
         from bnt.cli._parsing import parse_settings, typed
         from bnt.cohort import load_cohort
         from bnt.paper import reproduce
         from bnt.paper._plan import Plan
 
         machine = self.machine
+        refuse_nested(self.splitting)
         plan = Plan(
             cohort=load_cohort(self.cohort),
             out=self.out,
@@ -251,6 +252,8 @@ class Reproduce:
             jobs=machine.processes(),
             threads=machine.threads,
             device=machine.device,
+            cache_gb=machine.cache_gb,
+            memory_gb=machine.bound_gb(),
             engine=machine.engine,
             address=machine.address,
             slurm=machine.slurm_settings(),

@@ -195,6 +195,16 @@ def say_task(cohort: Cohort, target: Target) -> None:
     say(task_sentence(cohort.labels(target.label), target.label, target.task))
 
 
+def refuse_nested(options: Splitting) -> None:
+    """Refuse nested cross-validation, in a command that chooses nothing."""
+    if options.protocol == "nested":
+        raise BadInput(
+            "--protocol nested chooses settings in inner folds, which bnt tune does; here nothing is chosen: give "
+            "--protocol kfold, whose folds are those of nested.",
+            "protocol",
+        )
+
+
 def make_splits(options: Splits, cohort: Cohort, label: str, *, inner: bool = False) -> list[Split]:
     """Return the splits that the options ask for; say where they are fewer, or leave subjects out.
 
@@ -205,12 +215,8 @@ def make_splits(options: Splits, cohort: Cohort, label: str, *, inner: bool = Fa
     from bnt.splits._protocols import split_notices
 
     asked: dict[str, Any] = {"n_splits": options.splits, "names": options.split_names}
-    if options.protocol == "nested" and not inner:
-        raise BadInput(
-            "--protocol nested chooses settings in inner folds, which bnt tune does; here nothing is chosen: give "
-            "--protocol kfold, whose folds are those of nested.",
-            "protocol",
-        )
+    if not inner:
+        refuse_nested(options)
     found = named_splits(cohort, label, options.protocol, seed=options.split_seed, **asked)
     for sentence in split_notices(cohort, options.protocol, found, **asked):
         say(sentence)

@@ -161,6 +161,8 @@ def run_grid(
         threads=plan.threads,
         device=plan.device,
         command=plan.command,
+        cache_gb=plan.cache_gb,
+        memory_gb=plan.memory_gb,
     )
     for sentence in study.cautions:
         plan.say(sentence)

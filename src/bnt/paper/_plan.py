@@ -17,8 +17,9 @@ from typing import Any
 from bnt.cohort import Cohort
 from bnt.cohort._files import held
 from bnt.errors import BadInput
+from bnt.models.classical._subject_matrices import DISK_GB
 from bnt.splits import Split, named_splits
-from bnt.splits._protocols import canonical
+from bnt.splits._protocols import canonical, split_notices
 from bnt.studies._job import Variant, fit_variants, say_fitted
 from bnt.studies._slurm import Slurm
 from bnt.training._config import check_device, data_digest
@@ -123,7 +124,7 @@ class Plan:
         Additional options for each model.
     clusters, fractions, sizes : tuple
         K of Figure 3a; shares of the training set for the learning curve; V of the measured complexity.
-    jobs, threads, device, engine, address, slurm, split_seed, seeds
+    jobs, threads, device, cache_gb, memory_gb, engine, address, slurm, split_seed, seeds
         As in ``bnt compare``.
     together : bool
         Whether this is a part of ``all``; parts with the same runs then share them.
@@ -163,6 +164,8 @@ class Plan:
     jobs: int = 1
     threads: int = 1
     device: str = "cpu"
+    cache_gb: float = DISK_GB
+    memory_gb: float | None = None
     engine: str = "local"
     address: str | None = None
     slurm: Slurm | None = None
@@ -238,8 +241,11 @@ class Plan:
         return [v for v in variants if self.asks_for(v.name, v.model)]
 
     def named_splits(self) -> list[Split]:
-        """Return the splits with their names."""
-        return named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
+        """Return the splits with their names; say where they are fewer, or leave subjects out."""
+        found = named_splits(self.cohort, self.label, self.protocol, n_splits=self.n_splits, seed=self.split_seed)
+        for sentence in split_notices(self.cohort, self.protocol, found, n_splits=self.n_splits):
+            self.say(sentence)
+        return found
 
     def class_name(self, value: object) -> str:
         """Return a class in words, such as ``diagnosis = 1 (ASD)``."""
