@@ -15,6 +15,7 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.paper import _cost, _grid
 from bnt.paper._cost import exponent
+from bnt.paper._curves import trainable
 from bnt.paper._grid import open_output
 from bnt.paper._plan import PARTS, PRESETS, Plan, reproduce
 from bnt.plotting import save_figure
@@ -220,6 +221,25 @@ def test_learning_curve_says_first_which_shares_do_not_fill_a_batch(plan):
     assert not (made.out / "failures.csv").exists()
     with pytest.raises(BadInput, match="28 subjects, does not fill one batch of 64"):
         reproduce("learning-curve", plan(only=("vanilla",), changes={"batch_size": 64}))
+    paper = plan(only=("vanilla",), preset="full")  # in batches of 64, of which the last is as small as it is
+    assert trainable(paper, [paper.variant("vanilla", "vanilla")]) == (paper, "")
+
+
+def test_learning_curve_leaves_out_shares_that_lack_a_class(plan):
+    made = plan(only=("svm",), fractions=(0.05, 1.0))
+    table, _ = check_files(reproduce("learning-curve", made), "learning-curve")
+    assert made.lines[0] == "Left out: 5 % (1 subject), where a training set lacks a class."
+    assert table["auroc"].notna().tolist() == [True]
+
+
+def test_networks_whose_batch_the_training_set_does_not_fill_are_said_first(plan):
+    made = plan(only=("vanilla", "svm"), changes={"batch_size": 64})
+    text = check_files(reproduce("table1", made), "table1")[1]
+    assert made.lines[0] == "Skipped: vanilla: 28 training subjects do not fill one batch of 64: lower batch_size."
+    assert "do not fill one batch" in text
+    assert not (made.out / "failures.csv").exists()
+    with pytest.raises(BadInput, match="Nothing can be run on .*: 28 training subjects do not fill"):
+        reproduce("curves", plan(only=("vanilla",), changes={"batch_size": 64}, out=made.out / "curves"))
 
 
 @pytest.fixture(scope="module")

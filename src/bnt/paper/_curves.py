@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 
-from bnt._words import duration, percent
+from bnt._words import counted, duration, percent
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
@@ -43,6 +43,7 @@ from bnt.paper._plan import Plan, prepare, show
 from bnt.plotting._charts import in_percent
 from bnt.plotting._style import COLOURS, canvas, lines, styled
 from bnt.splits import Split, named_splits
+from bnt.splits._split import absent_classes
 from bnt.studies._engine import run_jobs
 from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, locked, most_epochs, most_steps, step_seconds
 from bnt.studies._sample_size import curve_table, thinned_splits
@@ -88,11 +89,17 @@ def samplings_of(plan: Plan) -> list[str]:
     return list(SAMPLINGS) if len(np.unique(plan.cohort.sites)) > 1 else ["random"]
 
 
+def sampled(plan: Plan, sampling: str) -> list[Split]:
+    """Return the splits of one sampling."""
+    return named_splits(plan.cohort, plan.label, sampling, n_splits=plan.n_splits, seed=plan.split_seed)
+
+
 def curves(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Train, score every epoch, and return table, Markdown and figure."""
     plan.check_binary()
     check_options(plan)
-    kept, missing, changed = prepare(plan, [plan.variant(m, m) for m in MODELS])
+    splits = [split for sampling in samplings_of(plan) for split in sampled(plan, sampling)]
+    kept, missing, changed = prepare(plan, [plan.variant(m, m) for m in MODELS], splits)
     jobs = jobs_of(plan, kept, samplings_of(plan))
     if all(most_epochs(job.variant.recipe, len(job.split.train)) == 1 for job in jobs):
         plan.say("One epoch has no change from epoch to epoch: that column is left empty, and curves are points.")
@@ -190,8 +197,7 @@ def jobs_of(plan: Plan, variants: Sequence[Variant], samplings: Sequence[str]) -
     for sampling, variant in product(samplings, variants):
         # Weights that are scored are those being trained: no averaging, and no end before the last epoch.
         recipe = replace(variant.recipe, ema=0.0, patience=0, select="last", n_members=1, refit=False)
-        splits = named_splits(plan.cohort, plan.label, sampling, n_splits=plan.n_splits, seed=plan.split_seed)
-        for i, split in enumerate(splits):
+        for i, split in enumerate(sampled(plan, sampling)):
             found.append(
                 Job(
                     cohort=str(Path(plan.cohort.path or ".").resolve()),
@@ -331,35 +337,44 @@ def plan_splits(plan: Plan) -> list[Split]:
     )
 
 
-def fillable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
-    """Return the plan without the shares that do not fill one batch of every network, and which these are, in words.
+def trainable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
+    """Return the plan without the shares that cannot be trained on, and which these are, in words.
 
-    They are left out for linear models too, so that all curves have the same shares.
+    They do not fill one batch of every network, or they lack a class. They are left out for all models, so that all
+    curves have the same shares.
     """
-    sizes = [v.recipe.batch_size for v in variants if find_entry(v.model).trains_in_epochs]
-    if not sizes:
-        return plan, ""
-    fewest: dict[float, int] = {}
+    networks = [v.recipe for v in variants if find_entry(v.model).trains_in_epochs]
+    batch = max((one.batch_size if one.drop_last else 2 for one in networks), default=0)
+    kept, most = [], 0
+    left_out: dict[str, list[str]] = {}
     for fraction in plan.fractions:
-        fewest[fraction] = min(len(split.train) for split in plan_splits(replace(plan, fractions=(fraction,))))
-    small = [f for f, n in fewest.items() if n < max(sizes)]
-    if len(small) == len(fewest):
+        splits = plan_splits(replace(plan, fractions=(fraction,)))
+        n = min(len(split.train) for split in splits)
+        most = max(most, n)
+        if n < batch:
+            why = f"less than one batch of {batch}"
+        elif any(one.part == "training" for one in absent_classes(plan.cohort, plan.label, splits)):
+            why = "where a training set lacks a class"
+        else:
+            kept.append(fraction)
+            continue
+        left_out.setdefault(why, []).append(f"{percent(fraction)} ({counted(n, 'subject')})")
+    if most < batch:
         raise BadInput(
-            f"The whole training set, {max(fewest.values())} subjects, does not fill one batch of {max(sizes)}: lower "
-            "the recipe's batch_size.",
+            f"The whole training set, {counted(most, 'subject')}, does not fill one batch of {batch}: lower the "
+            "recipe's batch_size.",
             "change",
         )
-    if not small:
-        return plan, ""
-    said = ", ".join(f"{percent(f)} ({fewest[f]} subjects)" for f in small)
-    kept = tuple(f for f in plan.fractions if f not in small)
-    return replace(plan, fractions=kept), f"Left out: {said}, less than one batch of {max(sizes)}."
+    if not kept:
+        return plan, ""  # the study says which class its splits lack
+    said = " ".join(f"Left out: {', '.join(shares)}, {why}." for why, shares in left_out.items())
+    return replace(plan, fractions=tuple(kept)), said
 
 
 def learning_curve(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run every share of the training set and return table, Markdown and figure."""
     variants = [plan.variant(m, m) for m in LEARNERS]
-    plan, left_out = fillable(plan, plan.asked(variants))
+    plan, left_out = trainable(plan, plan.asked(variants))
     if left_out:
         plan.say(left_out)
     # A share of the training set is no repeat of another: nothing is averaged or tested over them.

@@ -144,7 +144,8 @@ def run_grid(
     """
     folder = folder or plan.out
     plan.check_binary()
-    kept, missing, changed = prepare(plan, variants)
+    splits = plan.named_splits() if splits is None else splits
+    kept, missing, changed = prepare(plan, variants, splits)
     there = [v.name for v in kept]
     if (folder / "study.json").is_file():
         there += [v.name for v in variants_of(folder)]
@@ -155,7 +156,7 @@ def run_grid(
         plan.cohort,
         plan.label,
         kept,
-        splits if splits is not None else plan.named_splits(),
+        splits,
         seeds=plan.seeds,
         protocol=plan.protocol,
         threads=plan.threads,

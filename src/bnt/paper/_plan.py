@@ -263,15 +263,20 @@ class Plan:
             )
 
 
-def prepare(plan: Plan, variants: Sequence[Variant]) -> tuple[list[Variant], dict[str, str], dict[str, str]]:
+def prepare(
+    plan: Plan, variants: Sequence[Variant], splits: Sequence[Split] = ()
+) -> tuple[list[Variant], dict[str, str], dict[str, str]]:
     """Return the variants to run, why others cannot be, and what was changed to fit the cohort; both are said.
+
+    With ``splits``, networks whose batch the smallest training set does not fill cannot be run.
 
     Raises
     ------
     BadInput
         Where none can be run.
     """
-    kept, missing, changed = fit_variants(plan.cohort, plan.asked(variants))
+    n_train = min((len(split.train) for split in splits), default=None)
+    kept, missing, changed = fit_variants(plan.cohort, plan.asked(variants), n_train)
     say_fitted(missing, changed, plan.say)
     if not kept:
         raise BadInput(f"Nothing can be run on {plan.cohort.path}: {next(iter(missing.values()))}.")

@@ -298,10 +298,11 @@ NODE_FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "edge-factor": ("edge weights multiplied with attention", {"edge_weights": "factor"}),
 }
 FEATURE_NOTES = """
-The number of eigenvectors is not printed; ours is about 32, so that the heads divide the width. The readout is CONCAT
-where no other is named. The diagonal is a position if rows without it are worse: CONCAT knows each ROI by its place and
-does not need one, MEAN does. The paper cites another study for edge weights in attention and prints no number; here
-they are added to the scores of every head before the softmax, or multiplied with the weights after it.
+The number of eigenvectors is not printed; ours is about 32, or about V where there are fewer ROIs, so that the heads
+divide the width. The readout is CONCAT where no other is named. The diagonal is a position if rows without it are
+worse: CONCAT knows each ROI by its place and does not need one, MEAN does. The paper cites another study for edge
+weights in attention and prints no number; here they are added to the scores of every head before the softmax, or
+multiplied with the weights after it.
 """
 ZERO_DIAGONAL = "\nThe diagonal of this cohort's connectomes is zero: rows with and without it are the same model.\n"
 

@@ -77,9 +77,9 @@ def fit_variants(
             continue
         variant, words = fitted(cohort, asked)
         if entry.trains_in_epochs:
-            batch = variant.recipe.batch_size
-            if n_train is not None and variant.recipe.drop_last and batch > n_train:
-                reasons[asked.name] = f"{n_train} training subjects do not fill one batch of {batch}"
+            if n_train is not None and variant.recipe.steps_per_epoch(n_train) == 0:
+                batch = variant.recipe.batch_size
+                reasons[asked.name] = f"{n_train} training subjects do not fill one batch of {batch}: lower batch_size"
                 continue
             try:
                 options = options_for(cohort, variant.model, variant.options)

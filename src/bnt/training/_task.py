@@ -170,7 +170,7 @@ def task_for(y: np.ndarray, kind: str = "auto", train: np.ndarray | None = None,
             )
         y, distinct, part = y.astype(np.int64), distinct.astype(np.int64), part.astype(np.int64)
     if len(distinct) < 2:
-        raise BadInput(f"All subjects have the label {distinct[0]!r}: classification needs two classes.")
+        raise BadInput(f"All subjects have the label {distinct.tolist()[0]!r}: classification needs two classes.")
     absent = set(distinct.tolist()) - set(np.unique(part).tolist())
     if absent:
         score = ", or predict it as a score (task regression)" if y.dtype.kind in "iu" else ""
