@@ -81,3 +81,16 @@ def test_a_misspelt_row_is_named_beside_right_ones(cohort, tmp_path):
 def test_guide_lines_of_complexity_are_named_without_markup():
     table = pd.DataFrame({"model": "svm", "n_rois": [20, 40], "step_seconds": [0.1, 0.2], "memory_mb": [1.0, 2.0]})
     assert [[one.get_text() for one in axes.texts] for axes in draw_complexity(table).axes] == [["V²", "V³"], ["V²"]]
+
+
+@pytest.mark.parametrize("sizes", [[20], [20, 40]])
+def test_time_and_memory_of_few_sizes_can_be_read(sizes):
+    n = len(sizes)
+    values = {"step_seconds": [0.012, 0.019][:n], "memory_mb": [54.0, 81.0][:n]}
+    figure = draw_complexity(pd.DataFrame({"model": "svm", "n_rois": sizes, **values}))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        shown = [t for t in axes.get_yticks() if low <= t <= high]
+        assert len(shown) >= 2
+        assert bool(axes.texts) == (n > 1)  # lines to compare the slope with

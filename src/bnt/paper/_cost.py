@@ -317,6 +317,8 @@ def complexity_text(plan: Plan, table: pd.DataFrame) -> str:
 @styled
 def draw_complexity(table: pd.DataFrame) -> Figure:
     """Draw time and memory of a step against V, both logarithmic, with slopes of 2 and, for time, 3 to compare with."""
+    from matplotlib.ticker import LogLocator
+
     figure, panels = canvas(width=3.4, height=3.4, columns=2)
     sizes = np.array(sorted(table["n_rois"].unique()), dtype=float)
     for axes, column, words in zip(panels, ("step_seconds", "memory_mb"), ("seconds", "memory (MB)")):
@@ -332,7 +334,8 @@ def draw_complexity(table: pd.DataFrame) -> Figure:
                 label=name,
             )
         low = table[column].min() / 2
-        for power in (2, 3) if column == "step_seconds" else (2,):
+        powers = (2, 3) if column == "step_seconds" else (2,)
+        for power in powers if len(sizes) > 1 else ():
             axes.plot(sizes, low * (sizes / sizes[0]) ** power, color="#8C8C8C", lw=0.8, ls=":")
             end = (sizes[-1], low * (sizes[-1] / sizes[0]) ** power)
             axes.annotate(
@@ -341,6 +344,10 @@ def draw_complexity(table: pd.DataFrame) -> Figure:
         axes.set(xscale="log", yscale="log", xlabel="number of ROIs V", ylabel=f"{words} of a training step")
         axes.set_xticks(sizes, [f"{v:.0f}" for v in sizes])
         axes.minorticks_off()
+        bottom, top = axes.get_ylim()
+        if top < 100 * bottom:  # one power of ten or none would be all that is named
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
