@@ -55,6 +55,7 @@ class Simulate:
 
     def run(self) -> None:
         """Simulate, and print what was planted."""
+        from bnt._words import counted
         from bnt.sources._simulate import simulate_cohort
 
         cohort = simulate_cohort(
@@ -77,7 +78,7 @@ class Simulate:
         labels = cohort.labels("diagnosis")
         print(
             f"{self.out}: {len(cohort)} subjects ({(labels == 1).sum()} patients, {(labels == 0).sum()} controls), "
-            f"{self.sites} sites, {cohort.n_rois} ROIs"
+            f"{counted(self.sites, 'site')}, {cohort.n_rois} ROIs"
         )
         weaker = {-1: "weaker", 1: "stronger"}
         planted = [

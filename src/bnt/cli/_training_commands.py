@@ -60,6 +60,7 @@ class Split:
 
     def run(self) -> None:
         """Make or check splits and print the sizes of their sets."""
+        from bnt._words import counted
         from bnt.cohort import load_cohort
         from bnt.errors import BadInput
         from bnt.splits import named_splits, read_splits, save_splits
@@ -83,9 +84,9 @@ class Split:
             train, val, test = split.sizes
             print(f"{split.short:<{width}}  {train:8d}  {val:10d}  {test:4d}  {len(cohort) - train - val - test:8d}")
         if self.check is not None:
-            print(f"{self.check}: {len(splits)} splits, no subject, family or scan in two sets.")
+            print(f"{self.check}: {counted(len(splits), 'split')}, no subject, family or scan in two sets.")
         elif self.out is not None:
-            print(f"{self.out}: {len(splits)} splits written.")
+            print(f"{self.out}: {counted(len(splits), 'split')} written.")
 
 
 def _settings(options: Split) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import p_words
+from bnt._words import counted, p_words
 from bnt.cohort._triangle import UNASSIGNED, Networks
 from bnt.errors import BadInput
 from bnt.explain._attention import class_means, difference_score, mean_attention, member_assignments
@@ -247,7 +247,7 @@ def difference(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     orthonormal, random = pairs["orthonormal"].tolist(), pairs["random"].tolist()
     corrected = paired_test(orthonormal, random, overlap(result.runs))
     plain = paired_test(orthonormal, random)
-    verdict = f"\nOrthonormal - random: {corrected.difference:+.4f} over {corrected.n} splits"
+    verdict = f"\nOrthonormal - random: {corrected.difference:+.4f} over {counted(corrected.n, 'split')}"
     if corrected.n > 1:
         verdict += (
             f", 95 % interval {corrected.low:+.4f} to {corrected.high:+.4f}, {p_words(corrected.p)} (Nadeau-Bengio); "
