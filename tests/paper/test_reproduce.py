@@ -16,6 +16,7 @@ from bnt.errors import BadInput
 from bnt.paper import _cost, _grid
 from bnt.paper._cost import exponent
 from bnt.paper._curves import trainable
+from bnt.paper._figures import difference, figure4
 from bnt.paper._grid import open_output
 from bnt.paper._plan import PARTS, PRESETS, Plan, reproduce
 from bnt.plotting import save_figure
@@ -163,6 +164,15 @@ def test_figure4_and_difference_share_their_runs_and_agree(plan):
     assert len(scores) == 2
     assert "0.085 ± 0.015" in text
     assert "Nadeau-Bengio" in text
+
+
+def test_one_start_has_no_empty_panels_and_is_compared_with_nothing(plan):
+    made = plan(only=("random",))
+    _, _, figure = figure4(plan(only=("random",), out=made.out / "figure4", together=True))
+    assert len(figure.axes) == 2 + 1  # a class each, and the colour bar
+    _, text, _ = difference(plan(only=("random",), out=made.out / "difference", together=True))
+    assert "Orthonormal - random" not in text
+    assert "nan" not in text
 
 
 def test_curves_score_the_test_part_every_epoch_and_are_not_trained_twice(plan):

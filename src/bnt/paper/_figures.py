@@ -199,8 +199,8 @@ def draw_figure4(mean: dict[str, np.ndarray], classes: list[str]) -> Figure:
     """Draw clusters x ROIs for each start and class, ROIs in the same order throughout a start."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.8, 3.6), layout="constrained")
-    panels = figure.subplots(2, len(STARTS), squeeze=False)
+    figure = Figure(figsize=(1.2 + 2.8 * len(mean), 3.6), layout="constrained")
+    panels = figure.subplots(2, len(mean), squeeze=False)
     top = max(float(p.max()) for p in mean.values())
     image = None
     for column, (start, p) in enumerate(mean.items()):
@@ -247,7 +247,9 @@ def difference(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     orthonormal, random = pairs["orthonormal"].tolist(), pairs["random"].tolist()
     corrected = paired_test(orthonormal, random, overlap(result.runs))
     plain = paired_test(orthonormal, random)
-    verdict = f"\nOrthonormal - random: {corrected.difference:+.4f} over {counted(corrected.n, 'split')}"
+    verdict = ""
+    if corrected.n:  # only one start may have been asked for, or have finished
+        verdict = f"\nOrthonormal - random: {corrected.difference:+.4f} over {counted(corrected.n, 'split')}"
     if corrected.n > 1:
         verdict += (
             f", 95 % interval {corrected.low:+.4f} to {corrected.high:+.4f}, {p_words(corrected.p)} (Nadeau-Bengio); "
@@ -259,8 +261,7 @@ def difference(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
             ["centres", "paper", "ours", "ours by chance"],
             [[s, show(printed[s], 3), show(ours[s], 3), show(ours[f"{s}_chance"], 3)] for s in STARTS],
         )
-        + verdict
-        + ".\n"
+        + (f"{verdict}.\n" if verdict else "")
         + circumstances(plan, result)
         + DIFFERENCE_NOTES
         + skipped(result)
