@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -180,3 +181,14 @@ def test_the_command_says_first_how_long_it_takes(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "about 4 min" in err
     assert out == "what was found\n"
+
+
+def test_the_estimate_is_twice_as_long_on_a_machine_of_half_the_speed(monkeypatch):
+    # A fixed half minute was announced once, and it took six.
+    monkeypatch.setattr(theory_report.t, "contest", lambda *_, **__: None)
+    found = []
+    for seconds in (0.5, 1.0):
+        clock = iter([0.0, seconds])
+        monkeypatch.setattr(theory_report, "time", SimpleNamespace(perf_counter=lambda clock=clock: next(clock)))
+        found.append(theory_report.expected_seconds())
+    assert found[1] == 2 * found[0] > 0
