@@ -300,7 +300,7 @@ def test_complexity_measures_steps_at_each_number_of_rois(plan):
     assert table["n_rois"].tolist() == [12, 16, 12, 16]  # com-braintf has functional networks to read
     assert (table[["step_seconds", "memory_mb"]] > 0).all(axis=None)
     assert "time grows as V to the" in text
-    assert "2 models at 2 numbers of ROIs (12, 16)" in made.lines[0]  # said before it is measured
+    assert "2 models at 12, 16 ROIs" in made.lines[0]  # said before it is measured
 
 
 def test_the_exponent_is_that_of_the_largest_sizes():

@@ -95,7 +95,7 @@ COMMANDS = {
         "_model_commands.Reproduce",
         "make a table or figure of the paper, the printed numbers beside ours",
         "bnt reproduce parameters cohort --out parameters",
-        _REPEAT,
+        f"{_REPEAT} (what trains nothing starts again)",
     ),
     "predict": Command(
         "_result_commands.Predict",

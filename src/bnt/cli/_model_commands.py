@@ -194,7 +194,8 @@ What = Literal[
 class Reproduce:
     """Reproduce a table or figure of the paper: a CSV, a Markdown table of printed numbers beside ours, and a figure.
 
-    It says how long it will take before it starts. After an interruption the same command resumes where it stopped.
+    It says how long it will take before it starts. After an interruption the same command resumes where it stopped;
+    runtime, complexity, parameters and theory, which train nothing, start again.
     """
 
     what: Annotated[What, tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")]

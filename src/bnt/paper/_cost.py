@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import duration
+from bnt._words import counted, duration
 from bnt.bench import peak_memory
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
@@ -248,8 +248,8 @@ def complexity(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     plan = replace(plan, sizes=tuple(sorted(plan.sizes)))
     sizes = ", ".join(map(str, plan.sizes))
     plan.say(
-        f"{len(names)} models at {len(plan.sizes)} numbers of ROIs ({sizes}), one process per model, one at a time: "
-        "seconds to minutes each. The cohort's own connectomes are not used."
+        f"{counted(len(names), 'model')} at {sizes} ROIs, one process per model, one at a time: seconds to minutes "
+        "each. The cohort's own connectomes are not used."
     )
     found, missing = [], {}
     for i, name in enumerate(names):
