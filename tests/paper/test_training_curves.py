@@ -149,3 +149,12 @@ def test_one_site_is_said_and_nothing_is_called_stratified(plan, tmp_path):
     assert "The cohort has one site, so there is nothing to stratify by" in text
     assert "stratified by site" not in text
     assert len(figure.axes) == 1
+
+
+def test_sets_that_lack_a_class_are_said_first(plan, tmp_path):
+    table = plan.cohort.participants.assign(diagnosis=[1] * 4 + [0] * 56)  # six are in a validation set
+    rare = Cohort(np.asarray(plan.cohort.connectomes), table).save(tmp_path / "rare")
+    lines: list[str] = []
+    _, text, _ = curves.curves(replace(plan, cohort=rare, only=("vanilla",), say=lines.append))
+    assert lines[0].startswith("In 2 of 2 splits a validation or test set lacks a class: its AUROC is undefined")
+    assert lines[0] in text

@@ -94,6 +94,15 @@ def sampled(plan: Plan, sampling: str) -> list[Split]:
     return named_splits(plan.cohort, plan.label, sampling, n_splits=plan.n_splits, seed=plan.split_seed)
 
 
+def undefined_in(plan: Plan, splits: Sequence[Split]) -> str:
+    """Return in how many splits a validation or test set lacks a class, in a sentence; nothing where none does."""
+    lacking = {one.split for one in absent_classes(plan.cohort, plan.label, splits) if one.part != "training"}
+    if not lacking:
+        return ""
+    where = f"In {len(lacking)} of {counted(len(splits), 'split')}"
+    return f"{where} a validation or test set lacks a class: its AUROC is undefined, and so is the gap."
+
+
 def curves(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Train, score every epoch, and return table, Markdown and figure."""
     plan.check_binary()
@@ -101,11 +110,15 @@ def curves(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     splits = [split for sampling in samplings_of(plan) for split in sampled(plan, sampling)]
     kept, missing, changed = prepare(plan, [plan.variant(m, m) for m in MODELS], splits)
     jobs = jobs_of(plan, kept, samplings_of(plan))
+    undefined = undefined_in(plan, splits)
+    if undefined:
+        plan.say(undefined)
     if all(most_epochs(job.variant.recipe, len(job.split.train)) == 1 for job in jobs):
         plan.say("One epoch has no change from epoch to epoch: that column is left empty, and curves are points.")
     table, failures = run_curves(plan, jobs)
     failed = {name: reason.rstrip(".") for name, reason in failures.items()}
-    text = curves_text(plan, jobs, table) + changed_to_fit(changed) + not_run(missing)
+    text = curves_text(plan, jobs, table) + (f"\n{undefined}\n" if undefined else "")
+    text += changed_to_fit(changed) + not_run(missing)
     text += listed("Failed curves; the others are shown:", failed)
     return table, text, draw_curves(table)
 
