@@ -231,7 +231,7 @@ def test_learning_curve_says_first_which_shares_do_not_fill_a_batch(plan):
     assert not (made.out / "failures.csv").exists()
     with pytest.raises(BadInput, match="28 subjects, does not fill one batch of 64"):
         reproduce("learning-curve", plan(only=("vanilla",), changes={"batch_size": 64}))
-    paper = plan(only=("vanilla",), preset="full")  # in batches of 64, of which the last is as small as it is
+    paper = plan(only=("vanilla",), preset="full", changes={})  # batches of 64, the last one as small as it is
     assert trainable(paper, [paper.variant("vanilla", "vanilla")]) == (paper, "")
 
 
