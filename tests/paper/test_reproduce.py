@@ -409,6 +409,17 @@ def test_no_option_of_the_machine_or_the_splits_is_dropped(cohort, tmp_path, cap
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.parametrize(
+    ("what", "settings"),
+    [("parameters", {"only": ("bnt",)}), ("table1", {"model": "bnt-released"}), ("table2", {"sizes": (20, 40)})],
+)
+def test_options_that_mean_nothing_to_a_part_are_refused(plan, what, settings):
+    made = plan(**settings)
+    with pytest.raises(BadInput, match=f"{next(iter(settings))} means nothing to {what}"):
+        reproduce(what, made)
+    assert not made.out.exists()
+
+
 def test_command_line_offers_every_part(cohort, tmp_path, capsys, monkeypatch):
     from typing import get_args
 

@@ -301,6 +301,8 @@ PARTS = {
     "learning-curve": "_curves",
 }
 WITHOUT_LABEL = ("parameters", "theory", "runtime", "complexity")  # nothing is predicted in them
+WITHOUT_ROWS = ("parameters", "theory")
+OF_ONE_MODEL = ("figure3a", "figure3b", "figure4", "difference")
 
 
 def reproduce(what: str, plan: Plan) -> list[Path]:
@@ -345,9 +347,22 @@ def reproduce(what: str, plan: Plan) -> list[Path]:
     return files
 
 
+def _check_meant(what: str, plan: Plan) -> None:
+    """Refuse options that mean nothing to a part; in ``all`` they are meant for other parts."""
+    without_meaning = {
+        "only": bool(plan.only) and what in WITHOUT_ROWS,
+        "model": plan.model != "bnt" and what not in OF_ONE_MODEL,
+        "sizes": plan.sizes != SIZES and what != "complexity",
+    }
+    for name, wrong in without_meaning.items():
+        if wrong and not plan.together:
+            raise BadInput(f"{name} means nothing to {what}: leave it out.", name)
+
+
 def _one(what: str, plan: Plan) -> list[Path]:
     if what not in PARTS:
         raise BadInput(f"Unknown part {what!r}: choose one of {', '.join(PARTS)} or all.", "what")
+    _check_meant(what, plan)
     from bnt.paper._grid import check_output, open_output, write_facts, write_outputs
 
     plan = replace(plan, what=what)
