@@ -80,7 +80,7 @@ def commands() -> dict[str, tuple[list[str], list[str]]]:
             ["learning-curve", "cohort", "--model", "ridge", "--fractions", "0.3", "0.5", "0.7", "1", *study],
             [],
         ),
-        "reproduce": (["reproduce", "parameters", "cohort", "--only", "bnt", "vanilla", "--out", "new"], []),
+        "reproduce": (["reproduce", "parameters", "cohort", "--out", "new"], []),
         "reproduce table": (
             ["reproduce", "table1", "cohort", "--preset", "quick", "--only", "vanilla", "--epochs", "2", *study],
             [],
