@@ -88,6 +88,52 @@ def test_splits_without_a_validation_part_are_flagged(cohort, table):
     assert found(change(table, lambda c: c.replace("validation", "train", inplace=True)), cohort) == ["no-validation"]
 
 
+def test_some_splits_with_one_training_part_are_flagged(cohort, table):
+    def repeat(cells):
+        cells["split1"] = cells["split0"]
+        rest = cells.index[cells["split0"] != "train"]
+        cells.loc[rest, "split1"] = cells.loc[rest, "split0"].sample(frac=1, random_state=0).to_numpy()
+
+    (one,) = audit_splits(change(table, repeat), cohort)
+    assert one.sentence.startswith("2 of 6 splits have the same training set")
+
+
+def test_inner_folds_and_sites_of_any_size_are_clean(cohort, tmp_path):
+    ids, outer, inner = cohort.ids, np.arange(120) % 3, np.arange(120) // 3 % 2
+    sites = np.repeat([0, 1, 2], [8, 100, 12])
+    for name, parts in {
+        "nested": {f"{k}{j}": np.where(outer == k, "test", np.where(inner == j, "validation", "train"))
+                   for k in range(3) for j in range(2)},
+        "sites": {str(k): np.where(sites == k, "test", np.where(np.arange(120) % 5 == 0, "validation", "train"))
+                  for k in range(3)},
+    }.items():  # fmt: skip
+        pd.DataFrame({"participant_id": ids, **parts}).to_csv(tmp_path / f"{name}.csv", index=False)
+        assert found(tmp_path / f"{name}.csv", cohort) == []
+
+
+def test_tables_of_others_are_read(cohort, table, tmp_path, capsys):
+    cells = pd.read_csv(table, dtype=str)
+    other = cells.replace({"train": "Training", "validation": "val", "test": "TEST "})
+    other.to_csv(table, index=False, sep=";", encoding="utf-8-sig")
+    assert found(table, cohort) == []
+    long = cells.melt("participant_id", var_name="split", value_name="part").assign(site="x")
+    long[["site", "split", "part", "participant_id"]].to_csv(table, sep=";")
+    assert found(table, cohort) == []
+    assert capsys.readouterr().err == ""
+    pd.DataFrame({"participant_id": cohort.ids[1:], "fold": np.arange(119) % 3}).to_csv(table, index=False)
+    assert [one.sentence for one in audit_splits(table, cohort)] == [
+        "Split fold0 has no validation set (3 of 3): if an epoch or a setting was chosen, it was on training or on "
+        "test people."
+    ]
+    said = capsys.readouterr().err
+    assert "these are numbers of folds" in said
+    assert "1 of the 120 subjects of the cohort are in no split" in said
+
+
+def test_a_table_without_training_people_is_flagged(cohort, table):
+    assert found(change(table, lambda c: c.replace("train", "", inplace=True)), cohort) == ["empty-set"]
+
+
 # -- predictions -----------------------------------------------------------------------------------
 
 
@@ -137,6 +183,40 @@ def test_other_labels_and_people_outside_the_test_part_are_named(cohort, table, 
     assert {"labels", "not-in-test"} <= set(found(table, cohort, path))
     said = {one.check: one.sentence for one in audit_splits(table, cohort, path)}
     assert "is in the validation set of that split" in said["not-in-test"]
+
+
+def test_everyone_in_a_test_part_is_scored_once(cohort, table, tmp_path):
+    path, made = predictions(cohort, table, tmp_path)
+    made.drop(made.index[made["part"] == "test"][:2]).to_csv(path, index=False)
+    assert found(table, cohort, path) == ["not-scored"]
+    pd.concat([made, made[made["part"] == "test"][:1]]).to_csv(path, index=False)
+    assert found(table, cohort, path) == ["scored-twice"]
+
+
+def test_words_and_marks_of_other_programs_hide_nothing(cohort, table, tmp_path):
+    path, made = predictions(cohort, table, tmp_path)
+    hard = made.assign(probability=made["probability"].round(), part=made["part"].str.title())
+    hard.to_csv(path, index=False, encoding="utf-8-sig", sep=";")
+    assert found(table, cohort, path) == ["hard-labels"]
+    made.assign(part="dev").to_csv(path, index=False)
+    with pytest.raises(BadInput, match="'dev' is not train, validation, test"):
+        audit_splits(table, cohort, path)
+    made.iloc[:0].to_csv(path, index=False)
+    with pytest.raises(BadInput, match="has no rows"):
+        audit_splits(table, cohort, path)
+
+
+@pytest.mark.parametrize("words", [("TC", "ASD"), ("control", "patient"), ("1", "2")])
+def test_names_of_classes_have_no_order(cohort, table, tmp_path, words):
+    path, made = predictions(cohort, table, tmp_path)
+    named = made["label"].map(dict(enumerate(words)))
+    made.assign(label=named).to_csv(path, index=False)
+    assert found(table, cohort, path) == []
+    named.iloc[0] = words[1 - int(made["label"].iloc[0])]
+    made.assign(label=named).to_csv(path, index=False)
+    (one,) = audit_splits(table, cohort, path)
+    assert one.check == "labels"
+    assert made["participant_id"].iloc[0] in one.sentence
 
 
 @pytest.mark.parametrize("names", [("p_0", "p_1"), ("p_9", "p_10")])

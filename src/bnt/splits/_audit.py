@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from bnt._words import counted, say
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
-from bnt.splits._protocols import WORDS, _positions, _read
+from bnt.splits._protocols import ID_COLUMNS, WORDS, _positions, left_out, read_cells, sides, wide_table
 from bnt.splits._split import PARTS, SPOKEN, Split, find_leak
 
 FEWEST_SPLITS = 5  # for tests over splits
@@ -27,8 +28,9 @@ class Finding:
     Attributes
     ----------
     check : str
-        The check: one of ``leak``, ``constant-training``, ``test-part-twice``, ``no-validation``, ``small-test``,
-        ``not-in-test``, ``labels``, ``label-inversion``, ``hard-labels``, ``test-selection``.
+        The check: one of ``leak``, ``constant-training``, ``test-part-twice``, ``empty-set``, ``no-validation``,
+        ``small-test``, ``not-in-test``, ``scored-twice``, ``not-scored``, ``labels``, ``label-inversion``,
+        ``hard-labels``, ``test-selection``.
     sentence : str
         The finding, with the split and a subject.
 
@@ -53,6 +55,7 @@ def audit_splits(
     splits : path
         One row per subject and one column per split, or a long table with the columns ``participant_id``, ``split``
         and ``part``, in which a subject may be in two sets.
+        A column ``fold`` of numbers stands for cross-validation: every fold is tested once.
     cohort : Cohort
     predictions : path, optional
         A table with ``participant_id``, ``probability`` (of the positive class, the larger of the two labels) and, if
@@ -71,6 +74,8 @@ def audit_splits(
     []
     """
     found = read_any_splits(Path(splits), cohort)
+    if unused := left_out(cohort, found):
+        say(f"{unused} of the {len(cohort)} subjects of the cohort are in no split.")
     findings = [*_leaks(found, cohort), *_repeats(found), *_sizes(found)]
     if predictions is not None:
         table = read_predictions(Path(predictions), found)
@@ -82,54 +87,51 @@ def audit_splits(
 
 
 def read_any_splits(path: Path, cohort: Cohort) -> list[Split]:
-    """Read a wide or a long table of splits without refusing leaks, which are for the audit to find."""
-    try:
-        first = path.read_text(encoding="utf-8-sig").partition("\n")[0] if path.is_file() else ""
-        names = [word.strip() for word in first.replace("\t", ",").split(",")]
-        is_long = {"split", "part"} <= set(names)
-        if is_long:
-            table = pd.read_csv(path, sep="\t" if "\t" in first else ",", dtype=str, keep_default_na=False)
-            table.columns = names
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as a table of splits ({' '.join(str(error).split())}).") from error
-    if is_long:
-        key = next((name for name in names if name not in ("split", "part")), "")
-        _check_words(path, table["part"], table[key])
-        known = set(cohort.ids.tolist())
-        absent = next((name for name in table[key] if name not in known), None)
-        if absent is not None:
-            raise BadInput(f"{path} lists {absent}, who is not in the cohort: use the cohort it was made for.")
-        sides = table["part"].str.strip().map(WORDS)
-        long = []
-        for name, rows in table.groupby("split", sort=False):
-            train, validation, test = (tuple(rows.loc[sides[rows.index] == part, key]) for part in PARTS)
-            long.append(Split(str(name), train, validation, test, str(path)))
-        return long
-    table = _read(path)
+    """Read a wide or a long table of splits without refusing leaks, which are for the audit to find.
+
+    A column of numbers that is called fold is read as well: every fold is tested once.
+    """
+    table = read_cells(path)
+    if {"split", "part"} <= set(table):
+        return _long(path, table, cohort)
+    table = wide_table(path, table)
     ids = cohort.ids[_positions(path, table, cohort)]
     out = []
     for name in table.columns[1:]:
         cells = table[name].str.strip().str.removesuffix(".0")
-        _check_words(path, cells, table.iloc[:, 0])
-        side = cells.map(WORDS).to_numpy()
-        train, validation, test = (tuple(ids[side == part].tolist()) for part in PARTS)
-        out.append(Split(str(name), train, validation, test, str(path)))
+        numbers = "fold" in name.lower() and cells[cells != ""].str.fullmatch(r"\d+").all()
+        if numbers and (name.lower() == "fold" or not cells.isin(list(WORDS)).all()):
+            say(f"{path}, {name}: these are numbers of folds; each fold is the test set once, the others are training.")
+            for k in sorted(set(cells) - {""}, key=int):
+                out.append(_split(f"{name}{k}", ids, cells.map({"": "", k: "test"}).fillna("train"), path))
+        else:
+            out.append(_split(name, ids, sides(f"{path}, split {name}", cells, table.iloc[:, 0]), path))
     return out
 
 
-def _check_words(path: Path, cells: pd.Series, ids: pd.Series) -> None:
-    wrong = ~cells.str.strip().isin(list(WORDS))
-    if wrong.any():
-        raise BadInput(
-            f"{path}, subject {ids[wrong].iloc[0]}: {cells[wrong].iloc[0]!r} is not train, validation, test (0, 1, 2) "
-            "or empty."
-        )
+def _long(path: Path, table: pd.DataFrame, cohort: Cohort) -> list[Split]:
+    """Read one row per subject and split."""
+    key = next((name for name in table if name in ID_COLUMNS), None)
+    if key is None:
+        raise BadInput(f"{path} has no column of subjects: call it {' or '.join(ID_COLUMNS)}.")
+    people = table[[key]].apply(lambda cells: cells.str.strip()).drop_duplicates()
+    known = dict(zip(people[key], cohort.ids[_positions(path, people, cohort)]))
+    ids = table[key].str.strip().map(known).to_numpy()
+    part = sides(str(path), table["part"], table[key])
+    of = table["split"].to_numpy()
+    return [_split(str(name), ids[of == name], part[of == name], path) for name in dict.fromkeys(of)]
+
+
+def _split(name: str, ids: np.ndarray, part: pd.Series, path: Path) -> Split:
+    train, validation, test = (tuple(ids[(part == word).to_numpy()].tolist()) for word in PARTS)
+    return Split(name, train, validation, test, str(path))
 
 
 def read_predictions(path: Path, splits: list[Split]) -> pd.DataFrame:
     """Read a table of predictions; the columns ``split`` and ``part`` are added where they follow from the splits."""
+    text = {"participant_id": str, "split": str, "part": str}
     try:
-        table = pd.read_csv(path, sep=None, engine="python", dtype={"participant_id": str, "split": str, "part": str})
+        table = pd.read_csv(path, sep=None, engine="python", dtype=text, encoding="utf-8-sig")
     except (OSError, ValueError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read as a table of predictions: {error}.") from None
     classes = [str(name).removeprefix("p_") for name in table if str(name).startswith("p_")]
@@ -140,20 +142,30 @@ def read_predictions(path: Path, splits: list[Split]) -> pd.DataFrame:
     for column in ("participant_id", "probability"):
         if column not in table:
             raise BadInput(f"{path} has no column {column!r}, only {', '.join(map(str, table.columns))}.")
-    table["probability"] = pd.to_numeric(table["probability"], errors="coerce")
-    missing = table["probability"].isna()
-    if missing.any():
-        raise BadInput(f"{path}: the probability of {table['participant_id'][missing].iloc[0]} is not a number.")
+    if table.empty:
+        raise BadInput(f"{path} has no rows: give one row per person and split.")
+    given, table["probability"] = table["probability"], pd.to_numeric(table["probability"], errors="coerce")
+    wrong = ~np.isfinite(table["probability"])
+    if wrong.any():
+        one = wrong.idxmax()
+        raise BadInput(
+            f"{path}: the probability of {table['participant_id'][one]} is {given[one]}, which is not a number."
+        )
     if "split" not in table:
         if len(splits) > 1:
             raise BadInput(f"{path} has no column 'split', and there are {len(splits)} splits: add the column.")
         table["split"] = splits[0].name
-    unknown = set(table["split"]) - {split.name for split in splits}
+    names = [split.name for split in splits]
+    unknown = set(table["split"]) - set(names)
     if unknown:
-        raise BadInput(f"{path} names split {sorted(unknown)[0]!r}, which the table of splits does not have.")
+        raise BadInput(
+            f"{path} names split {min(unknown, key=str)!r}, which the table of splits does not have; it has "
+            f"{', '.join(names)}."
+        )
     side = {(split.name, i): part for split in splits for part, ids in split.parts.items() for i in ids}
     derived = [side.get(pair, "") for pair in zip(table["split"], table["participant_id"])]
-    return table.assign(part=table["part"].map(WORDS) if "part" in table else derived, derived=derived)
+    part = sides(str(path), table["part"], table["participant_id"]) if "part" in table else derived
+    return table.assign(part=part, derived=derived)
 
 
 # -- checks of splits ------------------------------------------------------------------------------
@@ -168,34 +180,60 @@ def _leaks(splits: list[Split], cohort: Cohort) -> Iterable[Finding]:
 
 
 def _repeats(splits: list[Split]) -> Iterable[Finding]:
-    training = {frozenset(split.train) for split in splits}
-    if len(splits) > 1 and len(training) == 1:
+    tested: dict[frozenset[str], list[frozenset[str]]] = {}  # by training set
+    for split in splits:
+        if split.train:
+            tested.setdefault(frozenset(split.train), []).append(frozenset(split.test))
+    fixed = max(tested.values(), key=lambda tests: len(set(tests)), default=[])
+    if len(fixed) == len(splits) > 1 or len(set(fixed)) > 1:
+        which = f"All {len(fixed)}" if len(fixed) == len(splits) else f"{len(fixed)} of {len(splits)}"
         yield Finding(
             "constant-training",
-            f"All {len(splits)} splits have the same training set: their spread says nothing about other people.",
+            f"{which} splits have the same training set: their spread says nothing about other people.",
         )
-    seen: dict[frozenset[str], str] = {}
+    seen: dict[frozenset[str], Split] = {}
     for split in splits:
         for name, ids in (("test", split.test), ("validation", split.validation)):
             first = seen.get(frozenset(ids)) if ids else None
-            if first is not None and (name == "test" or len(training) < len(splits)):
+            if first is None or (name == "test" and _inner(splits, split)):
+                continue
+            if name == "test" or len(tested) < len(splits):
                 yield Finding(
-                    "test-part-twice", f"The {name} set of split {split.name} is the test set of split {first}, too."
+                    "test-part-twice",
+                    f"The {name} set of split {split.name} is the test set of split {first.name}, too.",
                 )
                 return
-        seen[frozenset(split.test)] = split.name
+        seen[frozenset(split.test)] = split
+
+
+def _inner(splits: list[Split], one: Split) -> bool:
+    """Whether the splits with this test set are the inner folds of nested cross-validation.
+
+    Their validation sets then divide everyone outside the test set.
+    """
+    folds = [split for split in splits if set(split.test) == set(one.test)]
+    validated = [name for split in folds for name in split.validation]
+    outside = {frozenset(split.train + split.validation) for split in folds}
+    return len(folds) > 1 and outside == {frozenset(validated)} and len(set(validated)) == len(validated)
 
 
 def _sizes(splits: list[Split]) -> Iterable[Finding]:
+    for part in ("train", "test"):
+        empty = [split.name for split in splits if not split.parts[part]]
+        if empty:
+            more = f" ({len(empty)} of {len(splits)})"
+            yield Finding("empty-set", f"Split {empty[0]} has no {SPOKEN[part]} set{more}.")
     without = [split.name for split in splits if not split.validation]
     if without:
         yield Finding(
             "no-validation",
-            f"Split {without[0]} has no validation set ({len(without)} of {len(splits)}): a choice of epoch or "
-            "setting was made on training or on test people.",
+            f"Split {without[0]} has no validation set ({len(without)} of {len(splits)}): if an epoch or a setting was "
+            "chosen, it was on training or on test people.",
         )
     swapped = [split for split in splits if 0 < len(split.test) < len(split.validation)]
-    if swapped:
+    tests = {frozenset(split.test) for split in splits}
+    folds = len(tests) > 1 and sum(map(len, tests)) == len(frozenset().union(*tests))  # such as sites, of any size
+    if swapped and not folds:
         one = swapped[0]
         yield Finding(
             "small-test",
@@ -207,15 +245,6 @@ def _sizes(splits: list[Split]) -> Iterable[Finding]:
 
 
 def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label: str) -> Iterable[Finding]:
-    outside = table[(table["part"] == "test") & (table["derived"] != "test")]
-    if len(outside):
-        one = outside.iloc[0]
-        where = f"the {SPOKEN[one['derived']]}" if one["derived"] else "no"
-        yield Finding(
-            "not-in-test",
-            f"Split {one['split']}: {one['participant_id']} is scored as test and is in {where} set of that split "
-            f"({len(outside)} such rows).",
-        )
     y = cohort.labels(label)
     classes = np.unique(y)
     if len(classes) != 2:
@@ -225,18 +254,14 @@ def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label
     truth = dict(zip(cohort.ids.tolist(), (y == classes[1]).astype(int)))
     positive = table["participant_id"].map(truth)
     if positive.isna().any():
-        raise BadInput(f"The cohort has no participant {table['participant_id'][positive.isna()].iloc[0]!r}.")
+        raise BadInput(
+            f"The predictions have {table['participant_id'][positive.isna()].iloc[0]}, who is not in the cohort: use "
+            "the cohort they were made for."
+        )
     table = table.assign(positive=positive.astype(int))
-    if "label" in table and table["label"].nunique() == 2:
-        given = (table["label"] == table["label"].max()).astype(int)
-        same = float((given == table["positive"]).mean())
-        if same < 0.05:
-            yield Finding("label-inversion", f"The labels of the predictions are those of {label}, inverted.")
-        elif same < 1:
-            odd = table[given != table["positive"]].iloc[0]
-            yield Finding(
-                "labels", f"The label of {odd['participant_id']} is not that of the cohort ({1 - same:.1%} differ)."
-            )
+    yield from _people(table, splits)
+    if "label" in table:
+        yield from _labels(table, classes, label)
     scores = {
         (split, part): _auroc(rows["positive"], rows["probability"])
         for (split, part), rows in table[table["part"].isin(["validation", "test"])].groupby(["split", "part"])
@@ -264,6 +289,59 @@ def _predictions(table: pd.DataFrame, splits: list[Split], cohort: Cohort, label
         )
 
 
+def _people(table: pd.DataFrame, splits: list[Split]) -> Iterable[Finding]:
+    """Check that everyone in a test set is scored there, once, and nobody else."""
+    ignored = ~table["part"].isin(["validation", "test"])
+    if ignored.any():
+        say(f"{int(ignored.sum())} predictions of people in no validation or test set are not checked.")
+    test = table[table["part"] == "test"]
+    outside = test[test["derived"] != "test"]
+    if len(outside):
+        one = outside.iloc[0]
+        where = f"the {SPOKEN[one['derived']]}" if one["derived"] else "no"
+        yield Finding(
+            "not-in-test",
+            f"Split {one['split']}: {one['participant_id']} is scored as test and is in {where} set of that split "
+            f"({len(outside)} such rows).",
+        )
+    again = test[test.duplicated(["split", "participant_id"])]
+    if len(again):
+        one = again.iloc[0]
+        yield Finding(
+            "scored-twice",
+            f"Split {one['split']}: {one['participant_id']} is scored as test more than once ({len(again)} such rows).",
+        )
+    scored = set(zip(test["split"], test["participant_id"]))
+    missing = [(split.name, i) for split in splits for i in split.test if (split.name, i) not in scored]
+    if missing:
+        total = sum(len(split.test) for split in splits)
+        yield Finding(
+            "not-scored",
+            f"Split {missing[0][0]}: {missing[0][1]} is in the test set and has no prediction "
+            f"({len(missing)} of {total} over all splits).",
+        )
+
+
+def _labels(table: pd.DataFrame, classes: np.ndarray, label: str) -> Iterable[Finding]:
+    """Compare the labels of the predictions with the cohort's, in order, or by name where both have the same names."""
+    table = table[table["label"].notna()]
+    given = sorted(set(table["label"]))
+    named = [f"{value:g}" if isinstance(value, int | float | np.number) else str(value) for value in (*classes, *given)]
+    known = set(named[2:]) <= set(named[:2])
+    if not known and len(given) != 2:
+        yield Finding("labels", f"The predictions have {counted(len(given), 'label')}, {label} has two.")
+        return
+    of = {value: int(word == named[1]) if known else k for k, (value, word) in enumerate(zip(given, named[2:]))}
+    same = float((table["label"].map(of) == table["positive"]).mean())
+    words = not known and not pd.api.types.is_numeric_dtype(table["label"])  # their order says nothing
+    if same < 0.05 and not words:
+        yield Finding("label-inversion", f"The labels of the predictions are those of {label}, inverted.")
+    elif 0 < same < 1:
+        odd = table[(table["label"].map(of) == table["positive"]) == (words and same < 0.5)].iloc[0]
+        share = min(same, 1 - same) if words else 1 - same
+        yield Finding("labels", f"The label of {odd['participant_id']} is not that of the cohort ({share:.1%} differ).")
+
+
 def _hard_labels(test: pd.DataFrame) -> Iterable[Finding]:
     distinct = test.groupby("split")["probability"].nunique()
     many = test.groupby("split").size()
@@ -271,8 +349,8 @@ def _hard_labels(test: pd.DataFrame) -> Iterable[Finding]:
     if len(hard):
         yield Finding(
             "hard-labels",
-            f"Split {hard.index[0]}: the probabilities take {hard.iloc[0]} values ({len(hard)} of {len(distinct)} "
-            "splits): an AUROC of hard labels is the balanced accuracy.",
+            f"Split {hard.index[0]}: the probabilities take {counted(int(hard.iloc[0]), 'value')} ({len(hard)} of "
+            f"{len(distinct)} splits): an AUROC of hard labels is the balanced accuracy.",
         )
 
 

@@ -26,6 +26,7 @@ from bnt.splits._splitters import LeaveOneSiteOut, RandomSplit, ReleasedSplit, R
 
 ID_COLUMNS = ("participant_id", "file_id", "subject_id", "id")
 WORDS = {"0": "train", "1": "validation", "2": "test", "": "", **{part: part for part in PARTS}}
+WORDS |= {"training": "train", "val": "validation", "valid": "validation"}
 
 
 def is_table(name: str) -> bool:
@@ -86,14 +87,7 @@ def read_splits(path: str | Path, cohort: Cohort | None = None, names: Sequence[
         ids, order = cohort.ids[rows], np.argsort(rows)
     out = []
     for name in wanted:
-        cells = table[name].str.strip().str.removesuffix(".0")
-        wrong = ~cells.isin(list(WORDS))
-        if wrong.any():
-            subject, cell = table.iloc[:, 0][wrong].iloc[0], cells[wrong].iloc[0]
-            raise BadInput(
-                f"{path}, split {name}, subject {subject}: {cell!r} is not train, validation, test (0, 1, 2) or empty."
-            )
-        side = cells.map(WORDS).to_numpy()[order]
+        side = sides(f"{path}, split {name}", table[name], table.iloc[:, 0]).to_numpy()[order]
         train, validation, test = (tuple(ids[order][side == part].tolist()) for part in PARTS)
         split = Split(str(SplitName(path.name, None, name)), train, validation, test, str(path))
         if cohort is not None:
@@ -111,16 +105,26 @@ def left_out(cohort: Cohort, splits: Sequence[Split]) -> int:
     return len(set(cohort.ids.tolist()) - seen)
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_cells(path: Path) -> pd.DataFrame:
+    """Return a table of text, separated by commas, semicolons or tabs."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as a table of splits ({error}).") from error
-    first = text.partition("\n")[0]
+    separator = max(",;\t", key=text.partition("\n")[0].count)
     try:
-        table = pd.read_csv(StringIO(text), sep="\t" if "\t" in first else ",", dtype=str, keep_default_na=False)
+        table = pd.read_csv(StringIO(text), sep=separator, dtype=str, keep_default_na=False)
     except (ValueError, pd.errors.ParserError) as error:
         raise BadInput(f"{path} is not a table of splits: {error}.") from error
+    return table.rename(columns=str.strip)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    return wide_table(path, read_cells(path))
+
+
+def wide_table(path: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with one row per subject and one column per split; refuse any other."""
     if table.shape[1] < 2 or table.columns[0] not in ID_COLUMNS:
         raise BadInput(
             f"{path} is not a table of splits: its first column must be one of {', '.join(ID_COLUMNS)}, followed by "
@@ -128,8 +132,23 @@ def _read(path: Path) -> pd.DataFrame:
         )
     ids = table.iloc[:, 0].str.strip()
     if ids.duplicated().any():
-        raise BadInput(f"{path} lists subject {ids[ids.duplicated()].iloc[0]} twice: keep one row.")
+        raise BadInput(
+            f"{path} lists subject {ids[ids.duplicated()].iloc[0]} twice: keep one row (bnt audit also reads one row "
+            "per subject and split, with the columns split and part)."
+        )
     return table
+
+
+def sides(where: str, cells: pd.Series, ids: pd.Series) -> pd.Series:
+    """Return train, validation, test or nothing for cells of a table; another word is refused."""
+    words = cells.fillna("").str.strip().str.lower().str.removesuffix(".0")
+    wrong = ~words.isin(list(WORDS))
+    if wrong.any():
+        raise BadInput(
+            f"{where}, subject {ids[wrong].iloc[0]}: {cells[wrong].iloc[0].strip()!r} is not train, validation, test "
+            "(0, 1, 2) or empty."
+        )
+    return words.map(WORDS)
 
 
 def _positions(path: Path, table: pd.DataFrame, cohort: Cohort) -> np.ndarray:
