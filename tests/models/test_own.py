@@ -15,6 +15,7 @@ import bnt
 from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.models._registry import short_name, split_word
+from bnt.models.classical._inputs import Inputs
 from bnt.training._trained import TrainedRun
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-models.md"
@@ -42,6 +43,39 @@ class Raises(Net):
     def forward(self, x):
         raise ArithmeticError("a bug of mine")
 
+class Detached(Net):
+    def forward(self, x):
+        return self.head(x.mean(1)).detach()
+
+class Doubles(Net):
+    def __init__(self, n_rois, n_classes):
+        super().__init__(n_rois, n_classes)
+        self.double()
+    def forward(self, x):
+        return self.head(x.mean(1))
+
+class Losses(Net):
+    def forward(self, x):
+        return Output(self.head(x.mean(1)), loss=x.sum((1, 2)))
+
+class Overwrites(Net):
+    def forward(self, x):
+        z = self.head(x.mean(1)).exp()
+        z += 1
+        return z
+
+class Undeclared(Net):
+    def forward(self, x, series):
+        return self.head(series.mean(1))
+
+class Unsized(Net):
+    def __init__(self, n_rois, n_classes):
+        super().__init__(n_rois, n_classes)
+        self.head = nn.LazyLinear(n_classes)
+
+class Misnamed(Net):
+    training = {"learning_rate": 0.1}
+
 class Everything(Net):
     needs_series = False
     training = {"lr": 0.5, "epochs": 3}
@@ -67,6 +101,14 @@ class Hard:
     def predict_proba(self, x):
         return np.zeros((len(x), 3))
 
+class Nowhere:
+    def fit(self, x, y):
+        return self
+    def predict_proba(self, x):
+        return np.full((len(x), 2), np.nan)
+    def predict(self, x):
+        return np.full(len(x), np.nan)
+
 class Soft(Hard):
     def fit(self, x, y):
         return self
@@ -74,6 +116,7 @@ class Soft(Hard):
 def nothing(): return None
 def undefined(n_rois, n_classes): return missing_name
 def no_module(n_rois, n_classes): return 3
+def no_parameters(n_rois, n_classes): return nn.Flatten()
 """
 
 
@@ -200,12 +243,42 @@ def test_what_a_network_names_it_is_given(mistakes):
         ("nothing", "mistakes.py:nothing made a NoneType, which has no fit"),
         ("undefined", "cannot be made: NameError: name 'missing_name' is not defined .line [0-9]+ of .*mistakes.py"),
         ("no_module", "made a int: it takes n_rois, so it must make a torch module"),
+        ("no_parameters", "no_parameters has no parameters to train"),
+        (
+            "Raises",
+            r"Raises fails on connectomes \(3, 5, 5\): ArithmeticError: a bug .*line [0-9]+ of .*mistakes.py",
+        ),
+        ("Doubles", "RuntimeError: .*Float and Double .line [0-9]+ of .*mistakes.py"),
+        ("Detached", "returned logits that no parameter can be trained by"),
+        ("Losses", "returned a loss that is not one number"),
+        ("Undeclared", "Undeclared reads time series: set needs_series = True"),
+        ("Unsized", "has layers without a size"),
         ("Nope", "has no class or function 'Nope'; it has Net, EachROI, Answer"),
     ],
 )
 def test_a_mistake_is_named(mistakes, name, said):
     with pytest.raises(BadInput, match=said):
         bnt.create_model(f"{mistakes}:{name}", n_rois=5)(torch.rand(3, 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Overwrites", "mistakes.py:Overwrites cannot be trained: RuntimeError: .*modified by an inplace operation"),
+        ("Misnamed", "mistakes.py:Misnamed sets 'learning_rate'; the fields of a recipe are inputs, epochs"),
+        ("Nowhere", r"mistakes.py:Nowhere gave probabilities \[nan, nan\]: they must be at least 0 and sum to 1"),
+    ],
+)
+def test_a_mistake_in_training_is_one_sentence(mistakes, cohort, tmp_path, capsys, name, said):
+    command = ["train", str(cohort), "--model", f"{mistakes}:{name}", "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert main(command) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_scores_that_are_no_numbers_are_refused(mistakes, cohort):
+    inputs = Inputs.of(bnt.load_cohort(cohort), range(3))
+    with pytest.raises(BadInput, match="Nowhere gave nan as a score"):
+        bnt.create_model(f"{mistakes}:Nowhere", n_rois=14, n_classes=1).predict(inputs)
 
 
 def test_another_number_of_rois_is_named(mistakes):
@@ -220,6 +293,11 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path):
         bnt.create_model(f"{tmp_path}/none.py:Net", n_rois=5)
     with pytest.raises(BadInput, match="broken.py cannot be run: ModuleNotFoundError: .*line 1 of"):
         bnt.create_model(f"{tmp_path}/broken.py:Net", n_rois=5)
+    (tmp_path / "script.py").write_text("raise SystemExit('usage')\n")
+    with pytest.raises(BadInput, match="script.py cannot be run: SystemExit: usage"):
+        bnt.create_model(f"{tmp_path}/script.py:Net", n_rois=5)
+    with pytest.raises(BadInput, match="my.py' is a file: also name the class or function in it, as in my.py:MyModel"):
+        bnt.create_model("my.py", n_rois=5)
     with pytest.raises(BadInput, match="typo.py cannot be run: SyntaxError"):
         bnt.create_model(f"{tmp_path}/typo.py:Net", n_rois=5)
 

@@ -12,7 +12,8 @@ import inspect
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
@@ -21,10 +22,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from bnt.cohort._files import held, state_folder, write_atomic
-from bnt.errors import BadInput, in_one_line
+from bnt.errors import BadInput, in_one_line, lacks_memory
 from bnt.models._catalog import Entry
 from bnt.models._registry import installed_models, is_own, own_parts, own_source, package_of, short_name, source_digest
 from bnt.models.classical._inputs import Inputs
@@ -55,12 +58,8 @@ def own_constructor(name: str) -> Callable[..., Any]:
     def make(n_rois: int, n_classes: int, **options: Any) -> Any:
         network = _makes_network(made)
         given = {"n_rois": n_rois, "n_classes": n_classes} if network else {}
-        try:
+        with reported(f"{shown} cannot be made"):
             found = made(**given, **options)
-        except BadInput:
-            raise
-        except Exception as error:  # whatever the user's code raises is reported as such
-            raise BadInput(f"{shown} cannot be made: {in_one_line(error, besides=__file__)}.") from error
         return OwnNetwork(found, n_rois, n_classes, shown) if network else OwnEstimator(found, n_classes, shown)
 
     return make
@@ -109,7 +108,7 @@ def _module(path: Path, source: bytes) -> ModuleType:
     try:
         # Not by the loader, which would run a .pyc that lies beside the file.
         exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise BadInput(f"{path} cannot be run: {in_one_line(error, besides=__file__)}.") from error
     return module
@@ -204,6 +203,17 @@ def _makes_network(made: Any) -> bool:
     return False
 
 
+@contextmanager
+def reported(what: str) -> Iterator[None]:
+    """Report whatever the user's code raises as such, in one sentence."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BadInput) or lacks_memory(error):
+            raise
+        raise BadInput(f"{what}: {in_one_line(error, besides=__file__)}.") from error
+
+
 class OwnNetwork(Network):
     """A torch module that maps connectomes (B, V, V) to logits (B, C), or to an Output with them.
 
@@ -221,10 +231,22 @@ class OwnNetwork(Network):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise BadInput(f"{name} made a {type(model).__name__}: it takes n_rois, so it must make a torch module.")
+        if any(is_lazy(parameter) for parameter in model.parameters()):
+            raise BadInput(f"{name} has layers without a size (Lazy...): give their sizes, from n_rois.")
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise BadInput(f"{name} has no parameters to train: a network needs some; a rule can be an estimator.")
         self.model, self.n_rois, self.n_classes, self.name = model, n_rois, n_classes, name
         self.n_volumes = int(getattr(model, "n_volumes", 0))
         self.whole_series, self.crop = bool(getattr(model, "whole_series", False)), int(getattr(model, "crop", 0))
         parameters = inspect.signature(model.forward).parameters.values()
+        reads = getattr(model, "needs_series", False) or any(
+            p.name == "series" and p.default is p.empty for p in parameters
+        )
+        if reads and not self.n_volumes and not self.whole_series:
+            raise BadInput(
+                f"{name} reads time series: set needs_series = True, and keep an option n_volumes as self.n_volumes or "
+                "set whole_series = True."
+            )
         every = any(p.kind is p.VAR_KEYWORD for p in parameters)
         takable = ("series", "target", "explain", "lengths")
         self.takes = {n for n in takable if every or any(p.name == n for p in parameters)}
@@ -241,7 +263,8 @@ class OwnNetwork(Network):
         if x.shape[-2:] != (self.n_rois, self.n_rois):
             raise BadInput(f"{self.name} was made for {self.n_rois} ROIs and was given {tuple(x.shape)}.")
         given = {"series": series, "target": target, "explain": explain, "lengths": lengths}
-        found = self.model(x, **{name: value for name, value in given.items() if name in self.takes})
+        with reported(f"{self.name} fails on connectomes {tuple(x.shape)}"):
+            found = self.model(x, **{name: value for name, value in given.items() if name in self.takes})
         output = Output(found) if isinstance(found, Tensor) else found
         wanted = (len(x), self.n_classes)
         if not isinstance(getattr(output, "logits", None), Tensor):
@@ -253,6 +276,13 @@ class OwnNetwork(Network):
                 f"{self.name} returned logits of shape {tuple(output.logits.shape)} for {len(x)} subjects: they must "
                 f"be {wanted}, one column {'for the score' if self.n_classes == 1 else 'per class'}."
             )
+        if self.training and torch.is_grad_enabled() and not output.logits.requires_grad:
+            raise BadInput(
+                f"{self.name} returned logits that no parameter can be trained by: leave out detach, no_grad, argmax, "
+                "round and numpy on the way to them."
+            )
+        if output.loss is not None and (not isinstance(output.loss, Tensor) or output.loss.ndim):
+            raise BadInput(f"{self.name} returned a loss that is not one number in a tensor: take its mean or sum.")
         return output
 
 
@@ -295,22 +325,32 @@ class OwnEstimator:
 
     def fit(self, inputs: Inputs, y: np.ndarray) -> OwnEstimator:
         """Fit on the edges of the training set."""
-        try:
+        with reported(f"{self.name} could not be fitted"):
             self.estimator.fit(inputs.edges, y)
-        except ValueError as error:  # what scikit-learn says of data that it cannot learn from
-            raise BadInput(f"{self.name} could not be fitted: {in_one_line(error, besides=__file__)}.") from error
         return self
 
     def predict(self, inputs: Inputs) -> np.ndarray:
         """Return scores."""
-        return np.asarray(self.estimator.predict(inputs.edges))
+        with reported(f"{self.name} cannot predict"):
+            found = np.asarray(self.estimator.predict(inputs.edges), dtype=np.float64)
+        if found.shape not in ((len(inputs),), (len(inputs), 1)):
+            raise BadInput(f"{self.name} gave scores {found.shape}: they must be ({len(inputs)},).")
+        if not np.isfinite(found).all():
+            raise BadInput(f"{self.name} gave {found[~np.isfinite(found)][0]} as a score: it must be a finite number.")
+        return found
 
     def predict_proba(self, inputs: Inputs) -> np.ndarray:
         """Return probabilities, one column per class."""
-        found = np.asarray(self.estimator.predict_proba(inputs.edges))
+        with reported(f"{self.name} cannot predict"):
+            found = np.asarray(self.estimator.predict_proba(inputs.edges), dtype=np.float64)
         if found.shape != (len(inputs), self.n_classes):
             raise BadInput(
                 f"{self.name} gave probabilities {found.shape}: they must be {(len(inputs), self.n_classes)}."
+            )
+        wrong = ~((found >= 0).all(axis=1) & np.isclose(found.sum(axis=1), 1, atol=1e-3))
+        if wrong.any():
+            raise BadInput(
+                f"{self.name} gave probabilities {found[wrong][0].tolist()}: they must be at least 0 and sum to 1."
             )
         return found
 

@@ -207,6 +207,8 @@ def find_entry(name: str) -> Entry:
         from bnt.models._own import own_entry
 
         return own_entry(name)
+    if name.endswith(".py"):
+        raise BadInput(f"{name!r} is a file: also name the class or function in it, as in {name}:MyModel.")
     names = [*list_models(), *others]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? There are" if near else "there are"

@@ -296,7 +296,9 @@ def _reason(job: Job, error: Exception) -> str:
     if lacks_memory(error):
         return "there is not enough memory: run fewer jobs at a time, or a smaller model."
     if isinstance(error, BadInput):
-        return f"{error} Then {REPEAT}" if isinstance(error.__cause__, OSError | SafetensorError) else str(error)
+        if isinstance(error.__cause__, OSError | SafetensorError):
+            return f"{error} Then {REPEAT}"
+        return str(error) if error.__cause__ is None else str(error).rstrip(".") + _kept(job)
     if isinstance(error, OSError):
         return f"{in_one_line(error)}{_kept(job)}: {REPEAT}"
     return in_one_line(error) + _kept(job)

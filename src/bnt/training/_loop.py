@@ -21,6 +21,8 @@ from bnt.cohort._files import readable
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.models import create_model
+from bnt.models._own import reported
+from bnt.models._registry import in_catalog, short_name
 from bnt.nn._kernels import wide_products
 from bnt.nn._network import take_steps
 from bnt.training._batches import Batch, Batches, CentredInputs, Whole, mixup, prepare, window_of
@@ -258,19 +260,25 @@ class MemberTraining:
         batches = self._batches(train, window)
         prepare(model, lambda: (batch.x for batch in batches.in_order()))
         watch = self.watch
-        state = fit(
-            model,
-            self.config.task,
-            recipe or self.recipe,
-            batches,
-            None if val is None else self._batches(val, window),
-            None if val is None else self.y[val],
-            people_val=None if val is None else people_of(self.cohort.participants)[val],
-            checkpoint=None if self.folder is None else Checkpoint(self.folder, stage, writes=current().first),
-            watch=None if watch is None else lambda line: watch(stage, line),
-            stop_after=epochs,
-            bf16=self.config.bf16,
+        own = (
+            nullcontext()
+            if in_catalog(self.config.model)
+            else reported(f"{short_name(self.config.model)} cannot be trained")
         )
+        with own:
+            state = fit(
+                model,
+                self.config.task,
+                recipe or self.recipe,
+                batches,
+                None if val is None else self._batches(val, window),
+                None if val is None else self.y[val],
+                people_val=None if val is None else people_of(self.cohort.participants)[val],
+                checkpoint=None if self.folder is None else Checkpoint(self.folder, stage, writes=current().first),
+                watch=None if watch is None else lambda line: watch(stage, line),
+                stop_after=epochs,
+                bf16=self.config.bf16,
+            )
         lines = [{"stage": stage, **line} for line in state.history]
         lines[-1]["chosen_epoch"] = state.chosen_epoch
         self._keep(stage, state.chosen, lines)

@@ -175,6 +175,10 @@ def find_recipe(name: str, model: str | None = None, **changes: Any) -> Recipe:
     if model is not None:
         entry = find_entry(model)
         own = {**entry.training, **(entry.budget if name in ("default", "best") else {})}
+        for field, value in own.items():
+            if field not in known:
+                raise BadInput(f"training of {model} sets {field!r}; the fields of a recipe are {', '.join(known)}.")
+            check_value(f"training of {model}: {field}", getattr(RECIPES[name], field), value)
     return replace(RECIPES[name], **{**own, **{k: v for k, v in changes.items() if v is not None}})
 
 
