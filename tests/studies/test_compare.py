@@ -50,6 +50,15 @@ def test_models_of_a_group_are_fitted_to_the_cohort_and_typed_ones_are_not(capsy
     assert re.search(r"Skipped: .*com-braintf.*: 28 training subjects", said)
 
 
+def test_what_a_group_has_and_the_cohort_does_not_allow_is_said(tmp_path, capsys):
+    bnt.simulate_cohort(n_subjects=40, n_rois=10, n_sites=2, n_modules=3, seed=0, series=False, out=tmp_path / "c")
+    models = ["--models", "*mlp", "atlas*", "--splits", "1"]
+    assert main(["compare", str(tmp_path / "c"), "--out", str(tmp_path / "study"), *models]) == 2
+    said = capsys.readouterr().err
+    assert "Skipped: atlas-ensemble: it reads several atlases, and the cohort has one." in said
+    assert "Skipped: meanmlp, brainnetmlp: the cohort has no time series." in said
+
+
 def compare(folder, out, *rest):
     return main(["compare", str(folder), "--out", str(out), "--jobs", "2", *rest])
 

@@ -80,7 +80,7 @@ class Compare:
 
         cohort = load_cohort(self.cohort)
         target, training, machine = self.target, self.training, self.machine
-        words = expand_models(self.models, series=cohort.timeseries is not None)
+        words = expand_models(self.models)
         if len(words) > len(self.models):
             say(f"{len(words)} models: {', '.join(words)}.")
         around = self.around.adjustments()
@@ -146,6 +146,7 @@ def in_atlases(words: list[str], typed: tuple[str, ...], atlases: tuple[str, ...
         model, colon, text = split_word(word)
         reads_all = "@" not in model and not is_own(model) and find_entry(model).every_atlas
         if reads_all and len(cohort.atlases) == 1 and word not in typed:
+            say(f"Skipped: {word}: it reads several atlases, and the cohort has one.")
             continue
         fixed = "@" in word.partition("=")[0] or reads_all or not names
         out += [word] if fixed else [f"{model}@{name}{colon}{text}" for name in names]

@@ -81,7 +81,7 @@ def expand_models(words: Sequence[str], *, series: bool = True) -> list[str]:
     for word in words:
         model, colon, options = split_word(word)
         if is_own(model) or (model not in GROUPS and not re.search(r"[*?]", model)):
-            found.append(word)
+            found += [word] if word not in found else []
             continue
         usable = [entry for entry in CATALOG if series or not entry.needs_series]
         if model in GROUPS:

@@ -73,7 +73,7 @@ def fit_variants(
     for asked in variants:
         entry = find_entry(asked.model)
         if entry.needs_series and cohort.timeseries is None:
-            reasons[asked.name] = f"{asked.model} reads time series, and the cohort has none"
+            reasons[asked.name] = "the cohort has no time series"
             continue
         variant, words = fitted(cohort, asked)
         if entry.trains_in_epochs:
