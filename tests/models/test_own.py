@@ -54,6 +54,10 @@ class Doubles(Net):
     def forward(self, x):
         return self.head(x.mean(1))
 
+class Vanishes(Net):
+    def forward(self, x):
+        return self.head(x.mean(1)) * (1 if self.training else float("nan"))
+
 class Losses(Net):
     def forward(self, x):
         return Output(self.head(x.mean(1)), loss=x.sum((1, 2)))
@@ -265,6 +269,7 @@ def test_a_mistake_is_named(mistakes, name, said):
     ("name", "said"),
     [
         ("Overwrites", "mistakes.py:Overwrites cannot be trained: RuntimeError: .*modified by an inplace operation"),
+        ("Vanishes", "mistakes.py:Vanishes returned logits that are not finite in evaluation"),
         ("Misnamed", "mistakes.py:Misnamed sets 'learning_rate'; the fields of a recipe are inputs, epochs"),
         ("Nowhere", r"mistakes.py:Nowhere gave probabilities \[nan, nan\]: they must be at least 0 and sum to 1"),
     ],

@@ -276,6 +276,11 @@ class OwnNetwork(Network):
                 f"{self.name} returned logits of shape {tuple(output.logits.shape)} for {len(x)} subjects: they must "
                 f"be {wanted}, one column {'for the score' if self.n_classes == 1 else 'per class'}."
             )
+        if not self.training and not torch.isfinite(output.logits).all():  # in training the loss says so
+            raise BadInput(
+                f"{self.name} returned logits that are not finite in evaluation: look for division by zero, logarithms "
+                "and what differs between training and evaluation."
+            )
         if self.training and torch.is_grad_enabled() and not output.logits.requires_grad:
             raise BadInput(
                 f"{self.name} returned logits that no parameter can be trained by: leave out detach, no_grad, argmax, "
