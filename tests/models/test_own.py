@@ -278,6 +278,7 @@ def test_a_mistake_in_training_is_one_sentence(mistakes, cohort, tmp_path, capsy
     command = ["train", str(cohort), "--model", f"{mistakes}:{name}", "--epochs", "1", "--out", str(tmp_path / "run")]
     assert main(command) == 2
     assert re.search(said, capsys.readouterr().err)
+    assert list(tmp_path.glob("run*")) == []  # and nothing is left behind
 
 
 def test_scores_that_are_no_numbers_are_refused(mistakes, cohort):

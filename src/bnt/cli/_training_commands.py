@@ -213,13 +213,14 @@ class Train:
         from bnt.cli._options import EpochLine
         from bnt.cli._parsing import parse_settings
         from bnt.cohort import load_cohort
+        from bnt.errors import BadInput
         from bnt.models.classical._inputs import memory_bound
         from bnt.splits._protocols import choose_split
         from bnt.training import find_recipe
         from bnt.training._checkpoint import Tracking
         from bnt.training._config import describe
         from bnt.training._processes import current
-        from bnt.training._run import follow_run, train_run
+        from bnt.training._run import follow_run, remove_unstarted, train_run
 
         cohort = load_cohort(self.cohort)
         target, splitting, training = self.target, self.splitting, self.training
@@ -250,9 +251,15 @@ class Train:
             EpochLine() as line,
             Tracking(self.track, config, self.out, folder=self.track_dir, watch=line) as watch,
         ):
-            result = train_run(
-                cohort, split, config, self.out, resume=self.resume, overwrite=self.overwrite, watch=watch
-            )
+            new = not self.out.exists()
+            try:
+                result = train_run(
+                    cohort, split, config, self.out, resume=self.resume, overwrite=self.overwrite, watch=watch
+                )
+            except BadInput:
+                if new:
+                    remove_unstarted(self.out)
+                raise
             watch.tested(result.report)
         print(headline(result.report, config.label))
 

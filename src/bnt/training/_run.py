@@ -7,6 +7,7 @@ import platform
 import resource
 import shutil
 import time
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from bnt import __version__
 from bnt._words import heading, shown
 from bnt.cohort import Cohort
-from bnt.cohort._files import held, without_folders, writable, write_atomic
+from bnt.cohort._files import InUse, held, without_folders, writable, write_atomic
 from bnt.cohort._findings import site_confound
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
@@ -127,6 +128,15 @@ def train_run(
             reuse_freed_memory()
         with threadpool_limits(config.threads):  # of linear algebra; the results depend on their number
             return _train_and_test(cohort, split, config, folder, watch)
+
+
+def remove_unstarted(folder: Path) -> None:
+    """Remove the folder of a run that was refused before the end of its first epoch: there is nothing to resume."""
+    with suppress(InUse), held(folder.absolute().parent / f".{folder.name}.lock", wait=0, of=folder):
+        if (folder / "config.toml").is_file() and not any(
+            (folder / name).exists() for name in ("metrics.jsonl", "weights.safetensors")
+        ):
+            shutil.rmtree(folder)
 
 
 def check_group(config: RunConfig) -> None:
