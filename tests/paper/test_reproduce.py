@@ -15,12 +15,12 @@ from bnt.cohort import Cohort
 from bnt.errors import BadInput
 from bnt.paper import _cost, _grid
 from bnt.paper._cost import exponent
-from bnt.paper._curves import trainable
 from bnt.paper._figures import difference, figure4
 from bnt.paper._grid import open_output
 from bnt.paper._plan import PARTS, PRESETS, Plan, reproduce
 from bnt.plotting import save_figure
 from bnt.splits import read_splits
+from bnt.studies._sample_size import trainable_fractions
 from bnt.training._recipe import find_recipe
 
 SMALL = {
@@ -232,7 +232,8 @@ def test_learning_curve_says_first_which_shares_do_not_fill_a_batch(plan):
     with pytest.raises(BadInput, match="28 subjects, does not fill one batch of 64"):
         reproduce("learning-curve", plan(only=("vanilla",), changes={"batch_size": 64}))
     paper = plan(only=("vanilla",), preset="full", changes={})  # batches of 64, the last one as small as it is
-    assert trainable(paper, [paper.variant("vanilla", "vanilla")]) == (paper, "")
+    given = paper.cohort, "diagnosis", "paper", paper.fractions, [paper.variant("vanilla", "vanilla")]
+    assert trainable_fractions(*given, n_splits=1) == (paper.fractions, "")
 
 
 def test_learning_curve_leaves_out_shares_that_lack_a_class(plan):

@@ -62,6 +62,20 @@ def test_the_command_writes_the_curve(cohort_folder, tmp_path, capsys):
     assert (tmp_path / "curve" / "curve.pdf").is_file()
 
 
+def test_the_command_says_first_what_it_leaves_out(tmp_path, capsys):
+    bnt.simulate_cohort(n_subjects=40, n_rois=10, n_sites=2, n_modules=3, seed=0, series=False, out=tmp_path / "c")
+    start = ["learning-curve", str(tmp_path / "c"), "--model", "*mlp", "ridge", "--splits", "1", "--out"]
+    words = ["--fractions", "0.04", "0.5", "1", "--jobs", "1"]
+    assert main([*start, str(tmp_path / "aim"), *words, "--aim", "0.9"]) == 2
+    said = capsys.readouterr().err
+    assert "Skipped: meanmlp, brainnetmlp: the cohort has no time series." in said
+    assert "Left out: 4 % (1 subject), where a training set lacks a class." in said
+    assert "there are 2: aim cannot be estimated; give more fractions (--fractions)." in said
+    assert not (tmp_path / "aim").exists()
+    assert main([*start, str(tmp_path / "curve"), *words]) == 0
+    assert pd.read_csv(tmp_path / "curve" / "curve.csv")["fraction"].tolist() == [0.5, 1.0]
+
+
 def test_fewer_training_sites_are_nested_and_never_the_left_out_one():
     cohort = bnt.simulate_cohort(n_subjects=80, n_rois=16, n_sites=4, seed=0, series=False)
     site_of = dict(zip(cohort.ids.tolist(), cohort.sites.tolist()))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bnt.cohort import Cohort
     from bnt.splits import Split
-    from bnt.studies import Slurm, Study, Tuning
+    from bnt.studies import Slurm, Study, Tuning, Variant
     from bnt.training import Adjustments
 
 Settings = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")]
@@ -220,6 +220,25 @@ def make_splits(options: Splits, cohort: Cohort, label: str, *, inner: bool = Fa
     found = named_splits(cohort, label, options.protocol, seed=options.split_seed, **asked)
     for sentence in split_notices(cohort, options.protocol, found, **asked):
         say(sentence)
+    return found
+
+
+def of_groups_that_fit(
+    variants: list[Variant], typed: tuple[str, ...], cohort: Cohort, n_train: int | None = None
+) -> list[Variant]:
+    """Return the variants without those of a group or pattern that the cohort does not allow; each change is said.
+
+    What was typed by name stays as it is: where it does not fit, the study refuses it.
+    """
+    from bnt.studies._job import fit_variants, say_fitted
+
+    of_groups = [variant for variant in variants if not variant.atlas and variant.name not in typed]
+    kept, skipped, changed = fit_variants(cohort, of_groups, n_train)
+    say_fitted(skipped, changed, say)
+    fitting = {variant.name: variant for variant in kept}
+    found = [fitting.get(variant.name, variant) for variant in variants if variant.name not in skipped]
+    if not found:
+        raise BadInput(f"No model of {', '.join(typed)} can be trained on {cohort.path}: name others.")
     return found
 
 

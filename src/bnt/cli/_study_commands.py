@@ -16,6 +16,7 @@ from bnt.cli._options import (
     Training,
     carry_out,
     make_splits,
+    of_groups_that_fit,
     print_failures,
     say_task,
     start_early,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bnt.cohort import Cohort
-    from bnt.studies import Variant
     from bnt.studies._tuning import Tuning
 
 
@@ -154,25 +154,6 @@ def in_atlases(words: list[str], typed: tuple[str, ...], atlases: tuple[str, ...
         there = ", ".join(cohort.atlases)
         say(f"{cohort.path} has the atlases {there}: {cohort.atlas} is taken (--atlas all for all).")
     return out
-
-
-def of_groups_that_fit(variants: list[Variant], typed: tuple[str, ...], cohort: Cohort, n_train: int) -> list[Variant]:
-    """Return the variants without those of a group or pattern that the cohort does not allow; each change is said.
-
-    What was typed by name stays as it is: where it does not fit, the study refuses it.
-    """
-    from bnt._words import say
-    from bnt.errors import BadInput
-    from bnt.studies._job import fit_variants, say_fitted
-
-    of_groups = [variant for variant in variants if not variant.atlas and variant.name not in typed]
-    kept, skipped, changed = fit_variants(cohort, of_groups, n_train)
-    say_fitted(skipped, changed, say)
-    fitting = {variant.name: variant for variant in kept}
-    found = [fitting.get(variant.name, variant) for variant in variants if variant.name not in skipped]
-    if not found:
-        raise BadInput(f"No model of {', '.join(typed)} can be trained on {cohort.path}.", "models")
-    return found
 
 
 def check_reference(options: Compare, names: list[str]) -> str:

@@ -19,6 +19,7 @@ from bnt.cli._options import (
     Target,
     Training,
     carry_out,
+    of_groups_that_fit,
     print_failures,
     say_task,
     study_settings,
@@ -340,6 +341,7 @@ class LearningCurve:
 
     def run(self) -> int:
         """Run the shares, fit the curve and print the table."""
+        from bnt._words import say
         from bnt.cli._parsing import parse_variant
         from bnt.cohort import load_cohort
         from bnt.cohort._files import write_atomic
@@ -349,6 +351,7 @@ class LearningCurve:
         from bnt.plotting._charts import sample_size_curve
         from bnt.studies import Study, fit_power_law, run_table
         from bnt.studies._sample_size import (
+            FEWEST_SIZES,
             curve_table,
             curve_text,
             fewer_sites,
@@ -356,6 +359,7 @@ class LearningCurve:
             share_name,
             sites_name,
             thinned_splits,
+            trainable_fractions,
         )
 
         if any(not 0 < fraction <= 1 for fraction in self.fractions):
@@ -364,20 +368,24 @@ class LearningCurve:
             raise BadInput("aim is estimated from numbers of people: leave sites out.", "aim")
         cohort = load_cohort(self.cohort)
         target, training, splitting = self.target, self.training, self.splitting
-        words = expand_models(self.model, series=cohort.timeseries is not None)
         around = self.around.adjustments()
+        words = expand_models(self.model)
         variants = [parse_variant(word, training.recipe, training.changes(), around) for word in words]
+        variants = of_groups_that_fit(variants, self.model, cohort)
         if self.sites:
             splits = fewer_sites(cohort, target.label, self.sites, seed=splitting.split_seed)
         else:
-            splits = thinned_splits(
-                cohort,
-                target.label,
-                splitting.protocol,
-                self.fractions,
-                n_splits=splitting.splits,
-                seed=splitting.split_seed,
-            )
+            drawn: dict[str, Any] = {"n_splits": splitting.splits, "seed": splitting.split_seed}
+            place = cohort, target.label, splitting.protocol
+            fractions, left_out = trainable_fractions(*place, self.fractions, variants, **drawn)
+            if left_out:
+                say(left_out)
+            if len(set(fractions)) < FEWEST_SIZES:
+                few = f"A curve is fitted to {FEWEST_SIZES} sizes or more, and there are {len(set(fractions))}"
+                if self.aim is not None:
+                    raise BadInput(f"{few}: aim cannot be estimated; give more fractions.", "fractions")
+                say(f"{few}: the scores are shown without one; --fractions gives more.")
+            splits = thinned_splits(*place, fractions, **drawn)
         say_task(cohort, target)
         settings = study_settings(target, splitting, self.machine)
         study = Study(self.out, cohort, target.label, variants, splits, **settings)
@@ -386,10 +394,11 @@ class LearningCurve:
         if runs.empty:
             return print_failures(failures)
         metric = "auroc" if "auroc" in runs else "r"
-        sizes, ending = (self.sites, sites_name) if self.sites else (self.fractions, share_name)
+        sizes, ending = (self.sites, sites_name) if self.sites else (fractions, share_name)
         table = curve_table(runs, sizes, metric, ending)
         laws, needed = {}, {}
-        for name, mine in runs.groupby("variant", sort=False) if not self.sites else ():
+        fitted = not self.sites and len(set(fractions)) >= FEWEST_SIZES
+        for name, mine in runs.groupby("variant", sort=False) if fitted else ():
             laws[str(name)] = fit_power_law(mine["n_train"].to_numpy(), mine[metric].to_numpy())
             if self.aim is not None:
                 needed[str(name)] = people_needed(mine, metric, self.aim)

@@ -59,7 +59,7 @@ GROUPS: dict[str, Callable[[Entry], bool]] = {
 }
 
 
-def expand_models(words: Sequence[str], *, series: bool = True) -> list[str]:
+def expand_models(words: Sequence[str]) -> list[str]:
     """Expand names, groups and patterns to models, each model once.
 
     Parameters
@@ -68,8 +68,6 @@ def expand_models(words: Sequence[str], *, series: bool = True) -> list[str]:
         Names, patterns with ``*`` and ``?``, or groups: ``all``, ``paper`` (the models of the BNT paper),
         ``classical``, ``series`` (models that read time series), ``2023+`` (models published since). Options after a
         colon apply to every model of a group.
-    series : bool
-        Whether the cohort has time series. Without them, groups and patterns leave out the models that need them.
 
     Examples
     --------
@@ -83,11 +81,10 @@ def expand_models(words: Sequence[str], *, series: bool = True) -> list[str]:
         if is_own(model) or (model not in GROUPS and not re.search(r"[*?]", model)):
             found += [word] if word not in found else []
             continue
-        usable = [entry for entry in CATALOG if series or not entry.needs_series]
         if model in GROUPS:
-            names = [entry.name for entry in usable if GROUPS[model](entry)]
+            names = [entry.name for entry in CATALOG if GROUPS[model](entry)]
         else:
-            names = [entry.name for entry in usable if fnmatchcase(entry.name, model)]
+            names = [entry.name for entry in CATALOG if fnmatchcase(entry.name, model)]
         if not names:
             raise BadInput(f"No model matches {model!r}: bnt models lists them.", "models")
         found += [name + colon + options for name in names if name + colon + options not in found]

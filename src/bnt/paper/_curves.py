@@ -24,7 +24,6 @@ from bnt._words import counted, duration, percent
 from bnt.cohort import Cohort, load_cohort
 from bnt.cohort._files import held, write_atomic
 from bnt.errors import BadInput
-from bnt.models import find_entry
 from bnt.paper._grid import (
     GREY,
     GridResult,
@@ -46,7 +45,7 @@ from bnt.splits import Split, named_splits
 from bnt.splits._split import absent_classes
 from bnt.studies._engine import run_jobs
 from bnt.studies._job import BEYOND_STEPS, Job, Variant, configure, locked, most_epochs, most_steps, step_seconds
-from bnt.studies._sample_size import curve_table, thinned_splits
+from bnt.studies._sample_size import curve_table, thinned_splits, trainable_fractions
 from bnt.studies._statistics import summarise
 from bnt.training._batches import Batches, window_of
 from bnt.training._batches import prepare as prepare_model
@@ -350,44 +349,19 @@ def plan_splits(plan: Plan) -> list[Split]:
     )
 
 
-def trainable(plan: Plan, variants: Sequence[Variant]) -> tuple[Plan, str]:
-    """Return the plan without the shares that cannot be trained on, and which these are, in words.
-
-    They do not fill one batch of every network, or they lack a class. They are left out for all models, so that all
-    curves have the same shares.
-    """
-    networks = [v.recipe for v in variants if find_entry(v.model).trains_in_epochs]
-    batch = max((one.batch_size if one.drop_last else 2 for one in networks), default=0)
-    kept, most = [], 0
-    left_out: dict[str, list[str]] = {}
-    for fraction in plan.fractions:
-        splits = plan_splits(replace(plan, fractions=(fraction,)))
-        n = min(len(split.train) for split in splits)
-        most = max(most, n)
-        if n < batch:
-            why = f"less than one batch of {batch}"
-        elif any(one.part == "training" for one in absent_classes(plan.cohort, plan.label, splits)):
-            why = "where a training set lacks a class"
-        else:
-            kept.append(fraction)
-            continue
-        left_out.setdefault(why, []).append(f"{percent(fraction)} ({counted(n, 'subject')})")
-    if most < batch:
-        raise BadInput(
-            f"The whole training set, {counted(most, 'subject')}, does not fill one batch of {batch}: lower the "
-            "recipe's batch_size.",
-            "change",
-        )
-    if not kept:
-        return plan, ""  # the study says which class its splits lack
-    said = " ".join(f"Left out: {', '.join(shares)}, {why}." for why, shares in left_out.items())
-    return replace(plan, fractions=tuple(kept)), said
-
-
 def learning_curve(plan: Plan) -> tuple[pd.DataFrame, str, Figure]:
     """Run every share of the training set and return table, Markdown and figure."""
     variants = [plan.variant(m, m) for m in LEARNERS]
-    plan, left_out = trainable(plan, plan.asked(variants))
+    kept, left_out = trainable_fractions(
+        plan.cohort,
+        plan.label,
+        plan.protocol,
+        plan.fractions,
+        plan.asked(variants),
+        n_splits=plan.n_splits,
+        seed=plan.split_seed,
+    )
+    plan = replace(plan, fractions=kept)
     if left_out:
         plan.say(left_out)
     # A share of the training set is no repeat of another: nothing is averaged or tested over them.

@@ -10,11 +10,14 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import curve_fit
 
-from bnt._words import heading, is_share, percent, shown, shown_name, spoken
+from bnt._words import counted, heading, is_share, percent, shown, shown_name, spoken
 from bnt.cohort import Cohort
 from bnt.errors import BadInput
+from bnt.models import find_entry
 from bnt.splits import Split, named_splits
 from bnt.splits._protocols import canonical
+from bnt.splits._split import absent_classes
+from bnt.studies._job import Variant
 
 SHRINKABLE = ("site-stratified", "random", "released")
 DRAWS = 500
@@ -43,6 +46,48 @@ def thinned_splits(
         splits = named_splits(cohort, label, protocol, n_splits=n_splits, seed=seed, train_fraction=fraction)
         found += [replace(split, name=split.name + share_name(fraction)) for split in splits]
     return found
+
+
+def trainable_fractions(
+    cohort: Cohort,
+    label: str,
+    protocol: str,
+    fractions: Sequence[float],
+    variants: Sequence[Variant],
+    *,
+    n_splits: int,
+    seed: int = 0,
+) -> tuple[tuple[float, ...], str]:
+    """Return the shares of the training set that can be trained on, and which others are left out, in words.
+
+    Those do not fill one batch of every network, or they lack a class. They are left out for all models, so that all
+    curves have the same shares.
+    """
+    networks = [v.recipe for v in variants if find_entry(v.model).trains_in_epochs]
+    batch = max((one.batch_size if one.drop_last else 2 for one in networks), default=0)
+    kept, most = [], 0
+    left_out: dict[str, list[str]] = {}
+    for fraction in fractions:
+        splits = thinned_splits(cohort, label, protocol, (fraction,), n_splits=n_splits, seed=seed)
+        n = min(len(split.train) for split in splits)
+        most = max(most, n)
+        if n < batch:
+            why = f"less than one batch of {batch}"
+        elif any(one.part == "training" for one in absent_classes(cohort, label, splits)):
+            why = "where a training set lacks a class"
+        else:
+            kept.append(fraction)
+            continue
+        left_out.setdefault(why, []).append(f"{percent(fraction)} ({counted(n, 'subject')})")
+    if most < batch:
+        raise BadInput(
+            f"The whole training set, {counted(most, 'subject')}, does not fill one batch of {batch}: lower the "
+            "recipe's batch_size.",
+            "change",
+        )
+    if not kept:
+        return tuple(fractions), ""  # the study says which class its splits lack
+    return tuple(kept), " ".join(f"Left out: {', '.join(shares)}, {why}." for why, shares in left_out.items())
 
 
 def sites_name(n_sites: int) -> str:
