@@ -115,6 +115,15 @@ def test_several_classes_are_those_of_the_exact_solver(cohort, name):
     np.testing.assert_allclose(streamed, exact, atol=0.02)
 
 
+@pytest.mark.parametrize("name", ["multi-kernel", "best"])
+def test_someone_alone_at_a_site_has_no_direction_there(cohort, name):
+    sites = np.where(np.arange(len(cohort)) == 7, "alone", cohort.participants["site"])
+    edges, people = np.array(cohort.connectomes), cohort.participants.assign(site=sites)
+    other = Cohort(edges, people, timeseries=[np.array(one) for one in cohort.timeseries], kind=cohort.kind)
+    (_, exact, _), (_, streamed, _) = (fitted(other, name, stream) for stream in (False, True))
+    assert np.std(exact - streamed) < 0.03 * np.std(exact)
+
+
 @pytest.mark.parametrize("name", ["linear-ensemble", "multi-kernel", "cpm"])
 def test_a_test_subject_reaches_no_training_feature_on_the_streamed_path(cohort, name, tmp_path):
     series = [np.array(one) for one in cohort.timeseries]

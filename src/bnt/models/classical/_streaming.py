@@ -21,12 +21,13 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from bnt.models.classical._inputs import Streamed
-from bnt.models.classical._solvers import LEAST_LENGTH, Centring, signs
+from bnt.models.classical._solvers import Centring, signs
 
 CORNERS = (1.0, 0.2, 0.04, 0.02)  # half the width over which a hinge is rounded, wide first; its margin is 1
 FLATTEST = 1e-3  # of a rounded hinge's curvature: where it has none, a step would have no length
 TOLERANCE, ROUGH = 1e-3, 1e-2  # of the gradient's norm, relative to the root of the number of subjects
 MOST_STEPS, MOST_PASSES = 30, 400
+LEAST_SHARE = 1e-5  # of a subject's squared length, left by centring: below, it is rounding (alone at a site)
 
 Parts = Iterable[tuple[np.ndarray, np.ndarray]] | None
 
@@ -69,7 +70,7 @@ class Design:
         squares = self._squares()  # of each view and centring: (n, problems)
         self.scales, self.free = np.ones(n_problems), float(not unit)
         if unit:
-            lengths = [np.maximum(np.sqrt(np.maximum(s, 0.0)), LEAST_LENGTH) for s in squares]
+            lengths = [np.sqrt(np.where(s > 0, s, np.inf)) for s in squares]
             self.factors = [1.0 / (length * len(squares) ** 0.5) for length in lengths]
         else:
             (square,) = squares
@@ -106,7 +107,9 @@ class Design:
             for i, (found, part, groups) in enumerate(self._pairs(out, parts, self.groups)):
                 with_means = np.tensordot(part, self.means[i], axes=(1, 2))  # (m, problems, groups)
                 at = np.arange(len(part))[:, None], self.problem, groups[rows]
-                found[rows] = norms[i // len(self.groups)] - 2.0 * with_means[at] + own[i][self.problem, groups[rows]]
+                norm = norms[i // len(self.groups)]
+                found[rows] = norm - 2.0 * with_means[at] + own[i][self.problem, groups[rows]]
+                found[rows][found[rows] <= LEAST_SHARE * norm] = 0.0
         return out
 
     # -- passes ------------------------------------------------------------------------------------
