@@ -93,6 +93,34 @@ def test_a_table_of_a_european_spreadsheet_is_read(scans, tmp_path):
     assert cohort.labels("age").tolist() == [20.5, 21.5, 22.5, 23.5, 24.5, 25.5]
 
 
+def read(tmp_path, rows, capsys):
+    (tmp_path / "p.tsv").write_bytes("\n".join(["participant_id\tsite\tage\tsex", *rows]).encode("latin-1"))
+    return read_participants(tmp_path / "p.tsv").table, capsys.readouterr().err
+
+
+ROWS = [f"sub-{i:02d}\tA\t{20 + i}\tF" for i in range(12)]
+
+
+def test_a_missing_cell_and_a_word_among_numbers_are_said(tmp_path, capsys):
+    table, said = read(tmp_path, [*ROWS, "sub-12\t32\tF"], capsys)
+    assert "line 14 has 3 fields and the header has 4" in said
+    assert "column age has 'F' among its numbers (1 of 13 cells are words), so it is read as words" in said
+    assert table["age"].tolist()[-2:] == ["31", "F"]
+    assert read(tmp_path, ROWS, capsys)[1] == ""
+
+
+def test_rows_of_separators_alone_are_no_people(tmp_path, capsys):
+    table, said = read(tmp_path, [*ROWS, "\t\t\t", " \t\t\t"], capsys)
+    assert len(table) == 12
+    assert table["age"].dtype.kind == "i"
+    assert said == ""
+
+
+def test_another_encoding_is_named(tmp_path, capsys):
+    with pytest.raises(BadInput, match=r"not a text in UTF-8 \(byte 36 is 0xfc\): save it"):
+        read(tmp_path, ["sub-01\tZürich\t20\tF"], capsys)
+
+
 SPELLINGS = ["MDD ", "mdd", "MDD", "MDD", "HC", "HC"]
 
 

@@ -28,6 +28,7 @@ OURS = ("n_volumes", "n_missing_rois", "family", "person")
 SITE_NAMES = ("site", "site_id", "scanner_site", "acquisition_site")
 FAMILY_NAMES = ("family", "familyid", "famid", "relfamilyid", "twinid", "twinpair", "twinpairid", "pedigreeid")
 LARGEST_FAMILY = 10  # more people with one value are no family but, for example, a family history of yes and no
+MOST_CODES = 10  # different numbers beside words in a column of codes
 MOST_CLASSES = 50  # a column of more different words is free text
 FAR = 3  # times the largest other value: from there on a number such as 999 stands apart
 SAME_WORDS = {"m": "male", "f": "female", "y": "yes", "n": "no"}
@@ -114,25 +115,40 @@ def _missing(words: pd.Series, plain: bool) -> list[str]:
 
 
 def _refuse_wrong_names(file: Path, text: str, separator: str) -> None:
-    """Refuse two columns of one name, and a row longer than the header: values would stand under other names."""
+    """Refuse two columns of one name, and a row longer than the header: values would stand under other names.
+
+    Shorter rows are said: programs leave out empty cells at the end of a row, but another cell may be missing.
+    """
     rows = csv.reader(StringIO(text), delimiter=separator)
     header = [name.strip() for name in next(rows, [])]
     twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
     if twice is not None:
         raise BadInput(f"{file} has two columns named {twice}: rename one of them.")
+    short = []
     for row in rows:
+        if len(row) < len(header) and any(field.strip() for field in row):
+            short.append(f"line {rows.line_num} has {len(row)} fields and the header has {len(header)}")
         if any(field.strip() for field in row[len(header) :]):
             what = {"\t": "tab", ",": "comma", ";": "semicolon"}[separator]
             raise BadInput(
                 f"{file} has {len(row)} fields in line {rows.line_num} and {len(header)} in its header: put what holds "
                 f"a {what} into double quotes."
             )
+    if short:
+        more = f" (and {len(short) - 1} more lines)" if len(short) > 1 else ""
+        say(f"{file.name}: {short[0]}{more}: its last columns are read as empty; check that no other cell is missing.")
 
 
 def read_words(file: Path) -> pd.DataFrame:
     """Read a table separated by tabs, commas or semicolons as text, without spaces around the cells."""
     with parsing(file, "a table of participants"):
-        text = file.read_text(encoding="utf-8-sig")
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise BadInput(
+                f"{file} is not a text in UTF-8 (byte {error.start} is {byte:#04x}): save it as CSV or TSV in UTF-8."
+            ) from error
         if "\0" in text:
             raise ValueError("it holds zero bytes")
         head = text.partition("\n")[0]
@@ -142,6 +158,7 @@ def read_words(file: Path) -> pd.DataFrame:
         _refuse_wrong_names(file, text, separator)
         words = pd.read_csv(StringIO(text), sep=separator, dtype=str, keep_default_na=False, index_col=False).fillna("")
     words.columns = [str(c).strip() for c in words.columns]
+    words = words[(words.map(str.strip) != "").any(axis=1)].reset_index(drop=True)  # rows of separators
     if words.empty:
         raise BadInput(f"{file} has no rows below its header: give one per participant (or per ROI).")
     return words
@@ -282,6 +299,21 @@ def without_codes(words: pd.DataFrame, file: Path, names: Sequence[str], given: 
     return words
 
 
+def _say_odd_words(words: pd.DataFrame, file: Path, names: Sequence[str]) -> None:
+    """Say which columns of numbers are not read as such, because of a few words."""
+    for name in words:
+        if name in names or str(name).lower() in SITE_NAMES:
+            continue
+        known = words[name][~words[name].isin([*NOTHING, *UNKNOWN, *NO_NUMBER])]
+        numbers = pd.to_numeric(known, errors="coerce")
+        odd = known[numbers.isna()]
+        if numbers.nunique() > MOST_CODES and 0 < len(odd) < numbers.notna().sum():
+            say(
+                f"{file.name}: column {name} has {odd.iloc[0]!r} among its numbers ({len(odd)} of {len(known)} cells "
+                "are words), so it is read as words; correct them, or read them as missing with missing (--missing)."
+            )
+
+
 def tidied(
     words: pd.DataFrame, file: Path, names: Sequence[str], keep_case: bool, missing: Sequence[str] | None
 ) -> pd.DataFrame:
@@ -291,6 +323,7 @@ def tidied(
     """
     points = {str(n): words[n] if n in names else with_points(words[n], file) for n in words}
     words = without_codes(pd.DataFrame(points), file, names, missing)
+    _say_odd_words(words, file, names)
     for name in [] if keep_case else [n for n in words if n not in names]:
         known = words[name][~words[name].isin([*NOTHING, *UNKNOWN, *NO_NUMBER])]
         if not pd.to_numeric(known, errors="coerce").notna().all():
