@@ -84,6 +84,7 @@ def test_a_code_is_found_in_a_column_with_gaps(whole, tmp_path):
         ("(fiq = 100 or fiq = 90) and not site == A", [2]),
         ("fiq > 95 and fiq <= 110 or site = C and sex = M", [0, 3, 4]),  # and binds more than or
         ("site in (A, 'C')", [0, 1, 4, 5]),
+        ("site=A, C", [0, 1, 4, 5]),
         ("not (site in (A) or sex = F)", [2, 4]),
         ("`fiq` > 1e2", [3, 5]),
         ('site = "and" or sex = M', [0, 2, 4]),

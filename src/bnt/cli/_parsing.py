@@ -255,7 +255,7 @@ def meets(table: pd.DataFrame, text: str) -> np.ndarray:
 
     name, equals, values = text.partition("=")
     if equals and name in table and not re.search(r"^=|['\"()<>]|\s(and|or)\s", values):
-        return table[name].map(as_code).isin(values.split(",")).to_numpy()
+        return table[name].map(as_code).isin([value.strip() for value in values.split(",")]).to_numpy()
     parser = _Parser(table, text)
     found = parser.either()
     if parser.peek() is not None:
