@@ -11,6 +11,7 @@ from safetensors.numpy import load, save
 from sklearn.linear_model import LinearRegression
 
 import bnt
+from bnt.cli._main import main
 from bnt.errors import BadInput
 from bnt.models import create_model
 from bnt.models.classical._features import Adjusted, EdgeFeatures
@@ -60,6 +61,34 @@ def test_missing_numbers_are_the_training_mean_and_unknown_words_the_first_level
     np.testing.assert_allclose(confounds.design(people), [[-5, 0], [5, 1], [0, 1]])
     new = pd.DataFrame({"age": ["n/a", "30"], "sex": ["other", "M"]})
     np.testing.assert_allclose(confounds.design(new), [[0, 0], [15, 1]])
+
+
+@pytest.mark.parametrize("odd", ["31 y", "inf"])
+def test_a_word_among_numbers_is_refused_and_not_a_level(odd, tmp_path, capsys):
+    ages = [odd, *np.arange(20, 49).astype(str)]
+    with pytest.raises(BadInput, match=f"'age' of participants.tsv has '{odd}' among its numbers"):
+        Confounds(("age",)).fit(pd.DataFrame({"age": ages}), np.ones(30))
+    learned = Confounds(("age",)).fit(pd.DataFrame({"age": ages[1:]}), np.ones(29))
+    with pytest.raises(BadInput, match="where training had numbers"):
+        learned.design(pd.DataFrame({"age": ages[:1]}))
+    folder = bnt.simulate_cohort(n_subjects=30, n_rois=V, n_sites=2, seed=0).save(tmp_path / "cohort").path
+    people = pd.read_csv(folder / "participants.tsv", sep="\t")
+    people.assign(age=ages).to_csv(folder / "participants.tsv", sep="\t", index=False)
+    words = ["compare", str(folder), "--models", "ridge", "--splits", "1", "--confounds", "age"]
+    assert main([*words, "--out", str(tmp_path / "study")]) == 2
+    assert "write a finite number or n/a there" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
+
+
+def test_sites_named_by_numbers_are_no_numbers():
+    people = pd.DataFrame({"site": ["1", "2", "3"]})
+    np.testing.assert_array_equal(Confounds(("site",)).fit(people, np.ones(3)).design(people), [[0, 0], [1, 0], [0, 1]])
+
+
+def test_a_spelling_that_training_does_not_have_is_said():
+    confounds = Confounds(("sex",)).fit(pd.DataFrame({"sex": ["F", "M"]}), np.ones(2))
+    with pytest.warns(UserWarning, match="has 'female', which no training subject has"):
+        confounds.design(pd.DataFrame({"sex": ["male", "female"]}))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from bnt._words import percent
+from bnt._words import percent, say
 from bnt.cohort import Cohort
 from bnt.cohort._files import held, readable, write_atomic
 from bnt.cohort._inspect import people_of
 from bnt.errors import BadInput
 from bnt.explain._stability import shuffled_within
 from bnt.models import find_entry
+from bnt.models.classical._inputs import numbers_of
 from bnt.splits import Split
 from bnt.studies._job import Job, Variant, configure
 from bnt.studies._results import per_split, pooled_predictions, positives, score_name
@@ -227,12 +229,18 @@ def covariate_sets(cohort: Cohort, label: str, confounds: str = "") -> dict[str,
     """Return which columns predict alone, by the name of their row.
 
     Confounds are those given, or else age, sex and mean_fd where the cohort has them; the label itself is left out, as
-    are columns that are empty or hold one value.
+    are columns that are empty or hold one value, or words among numbers.
     """
     people = cohort.participants
 
     def usable(name: str) -> bool:
-        return name != label and name in people and people[name].nunique() > 1
+        if name == label or name not in people or people[name].nunique() < 2:
+            return False
+        with suppress(BadInput):
+            numbers_of(people[name], name)
+            return True
+        say(f"Column {name} of participants.tsv has words among its numbers and is left out of what confounds predict.")
+        return False
 
     wanted = [name for name in (names_of(confounds) or USUAL) if usable(name)]
     found: dict[str, tuple[str, ...]] = {}

@@ -19,6 +19,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._store import canonical_kind
 from bnt.errors import BadInput
 from bnt.models import create_model, find_entry, model_options
+from bnt.models.classical._inputs import numbers_of
 from bnt.splits import Split, check_split
 from bnt.training._adjustments import ENOUGH, check_decisions
 from bnt.training._recipe import Adjustments, Recipe, names_of
@@ -290,6 +291,7 @@ def check_adjustments(config: RunConfig, cohort: Cohort, n_val: int | None = Non
             raise BadInput(f"{what} is not a column of participants.tsv of {cohort.path}; it has {there}.")
         if name == config.label:
             raise BadInput(f"{name!r} is the label, which is not known for new subjects: leave it out.", "confounds")
+        numbers_of(cohort.participants[name], name)
     series = find_entry(config.model).needs_series
     if chosen.harmonise and series:
         raise BadInput(

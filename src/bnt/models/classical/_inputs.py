@@ -3,8 +3,9 @@
 Where the products and features of so many people would take more memory than :func:`memory_bound` allows, edges stay on
 disk (:class:`StoredEdges`) and features go into a file (:class:`Streamed`); both are read block by block.
 
-A confound is a column of ``participants.tsv``: numbers as they are, words as one column per level but the first. A
-missing number counts as the training subjects' mean, a word that training has not seen as the first level.
+A confound is a column of ``participants.tsv``: numbers as they are, words (and sites, whatever their names) as one
+column per level but the first. A missing number counts as the training subjects' mean, a word that training has not
+seen as the first level.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -285,6 +287,29 @@ class Inputs:
 # -- confounds -----------------------------------------------------------------------------------------
 
 
+MOST_CODES = 10  # different numbers beside words in a column of codes
+
+
+def numbers_of(column: pd.Series, name: str) -> pd.Series | None:
+    """Return a confound as numbers, NaN where missing; None for one of words, as the names of sites always are.
+
+    Infinite values are refused, and words in a column of numbers: each number would become a level of its own.
+    """
+    if name == "site":
+        return None
+    numbers = pd.to_numeric(column, errors="coerce").astype("float64")
+    wrong = column[np.isinf(numbers)]
+    words = column[numbers.isna() & column.notna()]
+    if numbers.nunique() > MOST_CODES and len(words) < numbers.notna().sum():
+        wrong = pd.concat([wrong, words])
+    if len(wrong):
+        raise BadInput(
+            f"Column {name!r} of participants.tsv has {wrong.iloc[0]!r} among its numbers: write a finite number or "
+            "n/a there."
+        )
+    return numbers if words.empty else None
+
+
 class Confounds:
     """Columns of people as a design matrix.
 
@@ -302,9 +327,9 @@ class Confounds:
         """Learn means and levels from training subjects."""
         for name in self.names:
             column = self._column(people, name)
-            numbers = pd.to_numeric(column, errors="coerce")
-            known = numbers.notna().to_numpy()
-            if (numbers.notna() | column.isna()).all() and (known & (weight > 0)).any():
+            numbers = numbers_of(column, name)
+            known = column.notna().to_numpy()
+            if numbers is not None and (known & (weight > 0)).any():
                 self.facts[name] = float(np.average(numbers[known], weights=weight[known]))
                 continue
             words = column[column.notna().to_numpy() & (weight > 0)].astype(str)
@@ -326,8 +351,23 @@ class Confounds:
         for name, fact in self.facts.items():
             column = self._column(people, name)
             if isinstance(fact, float):
-                columns.append(pd.to_numeric(column, errors="coerce").fillna(fact).to_numpy(dtype=np.float64) - fact)
+                numbers = pd.to_numeric(column, errors="coerce").astype("float64")
+                wrong = column[column.notna() & ~np.isfinite(numbers)]
+                if len(wrong):
+                    raise BadInput(
+                        f"Column {name!r} of participants.tsv has {wrong.iloc[0]!r}, where training had numbers: write "
+                        "a finite number or n/a there."
+                    )
+                columns.append(numbers.fillna(fact).to_numpy(dtype=np.float64) - fact)
             else:
+                new = sorted(set(column.dropna().astype(str)) - set(fact)) if name != "site" else []
+                if new:
+                    there = ", ".join(map(repr, fact[:5]))
+                    warnings.warn(
+                        f"Column {name!r} of participants.tsv has {new[0]!r}, which no training subject has (they have "
+                        f"{there}): it counts as {fact[0]!r}.",
+                        stacklevel=2,
+                    )
                 columns += [(column.astype(str) == level).to_numpy(dtype=np.float64) for level in fact[1:]]
         return np.stack(columns, axis=1) if columns else np.zeros((0 if people is None else len(people), 0))
 
