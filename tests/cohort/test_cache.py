@@ -148,6 +148,20 @@ def test_the_bound_removes_what_other_versions_left_and_never_what_is_in_use(fol
     assert kept(folder, Means(), name="large", most=size // 2) is None
 
 
+def test_a_folder_from_elsewhere_has_nothing_of_its_user_written_or_deleted(folder, tmp_path):
+    (tmp_path / "mine").mkdir()
+    np.save(tmp_path / "mine" / "results.npy", np.zeros(1000))
+    (tmp_path / "notes").write_text("mine")
+    (folder / "cache").symlink_to(tmp_path / "mine")
+    kept(folder, Means())
+    (array,) = (tmp_path / "mine").glob("mean-*.npy")
+    array.with_suffix(".npy.tmp").symlink_to(tmp_path / "notes")
+    array.unlink()
+    assert kept(folder, Means(), most=12 * V * 4 + 200) is not None
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert (tmp_path / "mine" / "results.npy").is_file()
+
+
 def test_two_who_need_the_same_at_once_compute_it_once(folder):
     both, make, found = threading.Barrier(2), Means(), []
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -221,6 +222,7 @@ class SeriesCache:
                 return found
             if not self._has_room(folder, file, shape[0] * shape[1] * 4):
                 return None
+            temporary.unlink(missing_ok=True)  # a link of that name, in a folder from elsewhere, is not written through
             started = time.process_time()
             try:
                 growing = GrowingArray(temporary, shape[1], "float32")
@@ -256,7 +258,9 @@ class SeriesCache:
 
 
 def _arrays(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob("*.npy") if path.is_file() and not path.is_symlink())
+    """Yield the arrays that a cache has written: others in its folder, or in one that it is a link to, are not ours."""
+    ours = (path for path in folder.glob("*.npy") if re.fullmatch(r"\w+-[0-9a-f]{24}", path.stem))
+    return (path for path in ours if path.is_file() and not path.is_symlink())
 
 
 def _facts_of(path: Path) -> Path:
