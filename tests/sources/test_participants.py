@@ -236,6 +236,15 @@ def test_a_long_table_is_joined_by_session(sessions, tmp_path):
     assert cohort.families.tolist()[:3] == ["sub-01", "sub-01", "sub-02"]
 
 
+def test_scans_of_another_session_than_that_of_their_row_are_said(sessions, tmp_path, capsys):
+    write_participants(sessions / "participants.tsv", participant_id=IDS[:3], session_id=["01"] * 3, hamd=[20, 25, 18])
+    import_cohort(sessions, tmp_path / "out", runs="sessions")
+    said = capsys.readouterr().err
+    assert "3 of 6 scans get the values of another session, such as sub-01_ses-2" in said
+    import_cohort(sessions, tmp_path / "one", pattern="*ses-1*")
+    assert "another session" not in capsys.readouterr().err
+
+
 def test_session_files_are_joined_by_session(sessions, tmp_path, capsys):
     write_participants(sessions / "participants.tsv", participant_id=IDS[:3], sex=["F", "M", "F"])
     for i, name in enumerate(IDS[:3]):

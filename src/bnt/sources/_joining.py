@@ -132,6 +132,8 @@ def _named(scans: list[Scan], people: People | None, name: str) -> list[Scan]:
 def with_sessions(found: Found, people: People, source: Path) -> Found:
     """Return the scans with what is known of their session, from a long table or from ``sub-01_sessions.tsv``."""
     long = _of_long_table(people) if people.is_long else {}
+    if not people.is_long:
+        _say_other_sessions(found.scans, people)
     others = {scan.participant: None for scan in found.scans if bare(scan.participant) not in long}
     of_files = _of_session_files(list(others), people, source)
     scans, joined, without = [], 0, 0
@@ -153,6 +155,21 @@ def with_sessions(found: Found, people: People, source: Path) -> Found:
         where = people.file.name if people.is_long else "*_sessions.tsv"
         say(f"{where}: joined to {joined} scans by session" + (f"; {without} have no row." if without else "."))
     return replace(found, scans=scans)
+
+
+def _say_other_sessions(scans: Sequence[Scan], people: People) -> None:
+    """Say which scans have the values of another session: the table names one session of each participant."""
+    if SESSION not in people.table:
+        return
+    named = dict(zip(people.table["participant_id"].map(bare), people.table[SESSION].fillna("").astype(str).map(bare)))
+    pairs = [(scan, named.get(bare(scan.participant), "")) for scan in scans]
+    odd = [(scan, one) for scan, one in pairs if scan.session and one and scan.session.lstrip("0") != one.lstrip("0")]
+    if odd:
+        scan, one = odd[0]
+        say(
+            f"{people.file.name}: {len(odd)} of {len(scans)} scans get the values of another session, such as {scan}, "
+            f"whose row is of session {one!r}: pattern (--pattern '*ses-{one}*') takes the scans of one session."
+        )
 
 
 def _of_long_table(people: People) -> dict[str, dict[str, dict[str, Any]]]:
