@@ -80,6 +80,11 @@ def test_a_word_among_numbers_is_refused_and_not_a_level(odd, tmp_path, capsys):
     assert not (tmp_path / "study").exists()
 
 
+def test_decimal_commas_of_an_edited_table_are_no_levels():
+    with pytest.raises(BadInput, match="has 30 different words, such as '20,5', in 30 subjects"):
+        Confounds(("age",)).fit(pd.DataFrame({"age": [f"{20 + i},5" for i in range(30)]}), np.ones(30))
+
+
 def test_sites_named_by_numbers_are_no_numbers():
     people = pd.DataFrame({"site": ["1", "2", "3"]})
     np.testing.assert_array_equal(Confounds(("site",)).fit(people, np.ones(3)).design(people), [[0, 0], [1, 0], [0, 1]])

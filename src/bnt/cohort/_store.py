@@ -317,7 +317,7 @@ def read_table(path: Path, strings: tuple[str, ...] = ()) -> pd.DataFrame:
             path, sep="\t", dtype=dict.fromkeys(strings, str), na_values=["n/a", ""], keep_default_na=False
         )
     except (OSError, ValueError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as a tab-separated table: {error}.") from error
+        raise BadInput(f"{path} cannot be read as a tab-separated table: {' '.join(str(error).split())}.") from error
 
 
 def read_scans(path: Path, manifest: Mapping[str, Any]) -> pd.DataFrame | None:

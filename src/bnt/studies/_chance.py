@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -229,18 +228,19 @@ def covariate_sets(cohort: Cohort, label: str, confounds: str = "") -> dict[str,
     """Return which columns predict alone, by the name of their row.
 
     Confounds are those given, or else age, sex and mean_fd where the cohort has them; the label itself is left out, as
-    are columns that are empty or hold one value, or words among numbers.
+    are columns that are empty, hold one value, or can be no confound.
     """
     people = cohort.participants
 
     def usable(name: str) -> bool:
         if name == label or name not in people or people[name].nunique() < 2:
             return False
-        with suppress(BadInput):
+        try:
             numbers_of(people[name], name)
-            return True
-        say(f"Column {name} of participants.tsv has words among its numbers and is left out of what confounds predict.")
-        return False
+        except BadInput as error:
+            say(f"{error} What it predicts alone is not shown.")
+            return False
+        return True
 
     wanted = [name for name in (names_of(confounds) or USUAL) if usable(name)]
     found: dict[str, tuple[str, ...]] = {}

@@ -293,7 +293,8 @@ MOST_CODES = 10  # different numbers beside words in a column of codes
 def numbers_of(column: pd.Series, name: str) -> pd.Series | None:
     """Return a confound as numbers, NaN where missing; None for one of words, as the names of sites always are.
 
-    Infinite values are refused, and words in a column of numbers: each number would become a level of its own.
+    Infinite values are refused, words in a column of numbers, and a column of nothing but different words: each would
+    become a level of its own.
     """
     if name == "site":
         return None
@@ -304,8 +305,13 @@ def numbers_of(column: pd.Series, name: str) -> pd.Series | None:
         wrong = pd.concat([wrong, words])
     if len(wrong):
         raise BadInput(
-            f"Column {name!r} of participants.tsv has {wrong.iloc[0]!r} among its numbers: write a finite number or "
+            f"Column {name!r} of participants.tsv has {str(wrong.iloc[0])!r} among its numbers: write a finite number or "
             "n/a there."
+        )
+    if words.nunique() > max(MOST_CODES, len(column) / 2):
+        raise BadInput(
+            f"Column {name!r} of participants.tsv has {words.nunique()} different words, such as {words.iloc[0]!r}, in "
+            f"{len(column)} subjects: a confound has numbers (with a point) or a few classes."
         )
     return numbers if words.empty else None
 
@@ -355,7 +361,7 @@ class Confounds:
                 wrong = column[column.notna() & ~np.isfinite(numbers)]
                 if len(wrong):
                     raise BadInput(
-                        f"Column {name!r} of participants.tsv has {wrong.iloc[0]!r}, where training had numbers: write "
+                        f"Column {name!r} of participants.tsv has {str(wrong.iloc[0])!r}, where training had numbers: write "
                         "a finite number or n/a there."
                     )
                 columns.append(numbers.fillna(fact).to_numpy(dtype=np.float64) - fact)
