@@ -123,6 +123,23 @@ def test_a_stack_of_series_takes_ids_from_the_archive(tmp_path):
     np.testing.assert_allclose(cohort.timeseries[1], stack[1], rtol=1e-6)
 
 
+def test_names_in_an_archive_are_not_passed_over(tmp_path):
+    stack, names = np.stack([series(s) for s in range(3)]), np.array(["z", "y", "x"])
+    write_participants(tmp_path / "p.tsv", participant_id=["x", "y", "z"], sex=["F", "M", "F"])
+    np.savez(tmp_path / "a.npz", timeseries=stack, subject_id=names)
+    assert import_cohort(tmp_path / "a.npz", tmp_path / "a", participants=tmp_path / "p.tsv").ids.tolist() == [*"zyx"]
+    np.savez(tmp_path / "b.npz", timeseries=stack, who=names)
+    with pytest.raises(BadInput, match="3 different words in 'who': call it ids if they name the scans"):
+        import_cohort(tmp_path / "b.npz", tmp_path / "b", participants=tmp_path / "p.tsv")
+
+
+def test_one_participant_under_two_names_is_refused(tmp_path):
+    for i, name in enumerate(["sub-01", "01"]):
+        np.save(put(tmp_path / "in" / f"{name}.npy"), series(i))
+    with pytest.raises(BadInput, match="are of one participant under two names"):
+        import_cohort(tmp_path / "in", tmp_path / "out")
+
+
 def test_matlab_stack_with_subjects_last(tmp_path):
     stack = np.stack([pearson(series(i)) for i in range(3)], axis=2)  # (V, V, n)
     savemat(tmp_path / "all.mat", {"Z": stack, "ids": np.array(["s1", "s2", "s3"], dtype=object)})

@@ -244,7 +244,13 @@ def group_scans(scans: Sequence[Scan], runs: str) -> dict[str, list[Scan]]:
     if runs not in RUNS:
         raise BadInput(f"runs is {runs!r}: choose one of {', '.join(RUNS)}.", "runs")
     groups: dict[str, list[Scan]] = {}
+    first: dict[str, Scan] = {}  # of each participant
     for scan in scans:
+        other = first.setdefault(bare(scan.participant), scan)
+        if other.participant != scan.participant:
+            raise BadInput(
+                f"{other} and {scan} are of one participant under two names: choose one with pattern.", "pattern"
+            )
         part = {"separate": scan.run, "sessions": f"ses-{scan.session}" if scan.session else ""}.get(runs, "")
         name = f"{scan.participant}_{part}" if part else scan.participant
         groups.setdefault(name, []).append(scan)

@@ -188,7 +188,7 @@ def read_square(file: Path) -> Table:
     return table
 
 
-ID_NAMES = ("ids", "participant_id", "participant_ids", "subject_ids", "subjects")
+ID_NAMES = ("ids", "participant_id", "participant_ids", "participants", "subject_id", "subject_ids", "subjects")
 LABEL_NAMES = ("roi_labels", "roi_names")
 MAIN_NAMES = ("connectomes", "timeseries", "series", "connectome", "matrix", "matrices", "corr", "data", "x")
 
@@ -230,7 +230,19 @@ def pick(found: Mapping[str, np.ndarray], file: Path, variable: str | None) -> A
         name = next((n for n in options if n in found), None)
         return tuple(_word(v) for v in found[name].ravel()) if name else ()
 
+    if found[chosen].ndim == 3 and not words(ID_NAMES):
+        _refuse_unknown_names({k: v for k, v in found.items() if k not in (chosen, *extras)}, found[chosen], file)
     return Arrays(found[chosen], words(ID_NAMES), words(LABEL_NAMES))
+
+
+def _refuse_unknown_names(others: Mapping[str, np.ndarray], stack: np.ndarray, file: Path) -> None:
+    """Refuse an array of as many different words as there may be scans: they would be ignored, and may be their ids."""
+    for name, values in others.items():
+        if values.dtype.kind in "US" and values.size in stack.shape and len(np.unique(values)) == values.size:
+            raise BadInput(
+                f"{file} holds {values.size} different words in {name!r}: call it ids if they name the scans, "
+                "roi_labels if they name the ROIs, or leave it out."
+            )
 
 
 def _word(value: Any) -> str:

@@ -305,8 +305,8 @@ def numbers_of(column: pd.Series, name: str) -> pd.Series | None:
         wrong = pd.concat([wrong, words])
     if len(wrong):
         raise BadInput(
-            f"Column {name!r} of participants.tsv has {str(wrong.iloc[0])!r} among its numbers: write a finite number or "
-            "n/a there."
+            f"Column {name!r} of participants.tsv has {str(wrong.iloc[0])!r} among its numbers: write a finite number "
+            "or n/a there."
         )
     if words.nunique() > max(MOST_CODES, len(column) / 2):
         raise BadInput(
@@ -361,8 +361,8 @@ class Confounds:
                 wrong = column[column.notna() & ~np.isfinite(numbers)]
                 if len(wrong):
                     raise BadInput(
-                        f"Column {name!r} of participants.tsv has {str(wrong.iloc[0])!r}, where training had numbers: write "
-                        "a finite number or n/a there."
+                        f"Column {name!r} of participants.tsv has {str(wrong.iloc[0])!r}, where training had numbers: "
+                        "write a finite number or n/a there."
                     )
                 columns.append(numbers.fillna(fact).to_numpy(dtype=np.float64) - fact)
             else:
