@@ -224,6 +224,10 @@ def test_an_roi_table_is_put_in_the_order_of_the_scans(tmp_path):
     cohort = import_cohort(tmp_path / "in", tmp_path / "out", rois=rois)
     assert cohort.rois["label"].tolist() == LABELS
     assert cohort.rois["network"].tolist() == list("fedcba")
+    pd.DataFrame({"Name": LABELS[::-1], "X": ["1,5"] * 6, "Network": list("abcdef")}).to_csv(rois, sep=";", index=False)
+    table = import_cohort(tmp_path / "in", tmp_path / "out", rois=rois, overwrite=True).rois
+    assert table["network"].tolist() == list("fedcba")
+    assert table["x"].tolist() == [1.5] * 6
     pd.DataFrame({"label": LABELS[1:]}).to_csv(rois, index=False)
     refused(tmp_path, tmp_path / "in", "lists 5 ROIs, the scans have 6", rois=rois, overwrite=True)
     pd.DataFrame({"label": [*LABELS[1:], "other"]}).to_csv(rois, index=False)

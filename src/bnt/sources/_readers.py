@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bnt.cohort._store import ROI_COLUMNS
 from bnt.connectivity import kind_of
 from bnt.errors import BadInput
 from bnt.sources._atlas import is_atlas
@@ -30,8 +31,8 @@ from bnt.sources._authors import LEVELS, find_authors, is_object_array
 from bnt.sources._extract import Denoising, Extraction, is_bold
 from bnt.sources._names import Name, list_files, one_atlas, one_variant, parsing
 from bnt.sources._number_files import Arrays, check_names, read_mat, read_npy, read_npz, read_square, read_table
-from bnt.sources._people import read_frame
-from bnt.sources._roi_tables import xcpd_networks
+from bnt.sources._people import read_words, typed, with_points
+from bnt.sources._roi_tables import NAME_COLUMNS, xcpd_networks
 from bnt.sources._scan import CONTENTS, Content, Scan, as_numbers, content_of, looks_like_matrix
 
 FORMATS = ("auto", "fmriprep", "xcpd", "cpac", "cifti", "files", "authors")
@@ -275,11 +276,25 @@ def find_scans(
 def roi_table(
     given: str | Path | None, networks: Mapping[str, str], labels: tuple[str, ...], n_rois: int
 ) -> pd.DataFrame | None:
-    """Return the ROI table that the user gave, in the order of the scans, or their labels with the known networks."""
+    """Return the ROI table that the user gave, in the order of the scans, or their labels with the known networks.
+
+    The names of its ROIs are in ``label``, or in another usual column (``name``) that holds those of the scans.
+    """
     if given is None:
         return pd.DataFrame({"label": labels, "network": [networks.get(n) for n in labels]}) if labels else None
     file = Path(given)
-    table = read_frame(file, ["label", "network"])
+    words = read_words(file)
+    lower = [str(c).lower() for c in words]
+    known = [c in (*ROI_COLUMNS, *NAME_COLUMNS) and lower.count(c) == 1 for c in lower]
+    words.columns = [low if ours else str(c) for c, low, ours in zip(words, lower, known)]
+    names = sorted((c for c in NAME_COLUMNS if c in words), key=lambda c: c != "label")
+    wanted = sorted(labels) if labels else None
+    own = next((c for c in names if wanted in (None, sorted(words[c].str.strip()))), "label")
+    if own != "label":
+        words = words.drop(columns="label", errors="ignore").rename(columns={own: "label"})
+    for axis in [c for c in "xyz" if c in words]:
+        words[axis] = with_points(words[axis], file)
+    table = typed(words, ["label", "network"])
     if len(table) != n_rois:
         raise BadInput(f"{file} lists {len(table)} ROIs, the scans have {n_rois}: give the atlas of the scans.")
     if not labels:
