@@ -246,6 +246,8 @@ def test_the_command_makes_and_checks_a_table(cohort, tmp_path, capsys):
     assert main([*command, "--check", str(out)]) == 0
     assert "no subject, family or scan in two sets" in capsys.readouterr().out
     assert main([*command, "--out", str(out)]) == 2  # exists
+    assert main([*command, "--protocol", "kfold", "--n-splits", "3"]) == 2
+    assert main([*command, "--folds", "3"]) == 2
     lines = out.read_text().splitlines()
     lines[1], lines[2] = "sub-0000,0,0", "sub-0001,1,0"
     out.write_text("\n".join(lines))

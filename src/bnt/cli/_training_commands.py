@@ -42,12 +42,12 @@ class Split:
     """Column of participants.tsv whose classes are shared out evenly."""
     protocol: str = "site-stratified"
     """site-stratified, random, kfold, leave-one-site-out, released, or a table of splits."""
-    n_splits: int = 20
-    """Number of splits (site-stratified, random, released)."""
-    folds: int = 5
-    """Number of folds (kfold)."""
-    repeats: int = 1
-    """How often all folds are drawn (kfold)."""
+    n_splits: int | None = None
+    """Number of splits of site-stratified, random and released (20)."""
+    folds: int | None = None
+    """Number of folds of kfold (5)."""
+    repeats: int | None = None
+    """How often all folds of kfold are drawn (1)."""
     seed: int = 0
     """Seed of the splits."""
     train_fraction: float = 1.0
@@ -91,18 +91,28 @@ class Split:
 
 
 def _settings(options: Split) -> dict[str, Any]:
-    """Return the settings that the protocol has."""
+    """Return the settings that the protocol has; numbers that mean nothing to it are refused."""
+    from bnt.errors import BadInput
     from bnt.splits._protocols import canonical, is_table
 
     name = canonical(options.protocol)
+    folds = name in ("kfold", "nested")
+    whole = is_table(name) or name == "leave-one-site-out"
+    for option, value, means in (
+        ("--n-splits", options.n_splits, not folds and not whole),
+        ("--folds", options.folds, folds),
+        ("--repeats", options.repeats, folds),
+    ):
+        if value is not None and not means:
+            instead = "use --folds and --repeats" if folds else "use --n-splits" if not whole else "leave it out"
+            raise BadInput(f"{option} means nothing to protocol {options.protocol}: {instead}.")
     if is_table(name):
         return {"n_splits": None}
     settings: dict[str, Any] = {"n_splits": None, "seed": options.seed, "train_fraction": options.train_fraction}
-    if name in ("kfold", "nested"):
-        settings |= {"n_folds": options.folds, "n_repeats": options.repeats}
-    elif name != "leave-one-site-out":
-        settings["n_splits"] = options.n_splits
-    return settings
+    if folds:
+        given = {"n_folds": options.folds, "n_repeats": options.repeats}
+        return settings | {key: value for key, value in given.items() if value is not None}
+    return settings if whole else settings | {"n_splits": 20 if options.n_splits is None else options.n_splits}
 
 
 @dataclass(frozen=True)
