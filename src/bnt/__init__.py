@@ -5,7 +5,7 @@ Names are imported when they are first used (``__init__.pyi`` lists them), so th
 
 import lazy_loader
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
