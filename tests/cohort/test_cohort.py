@@ -273,6 +273,14 @@ def test_connectomes_beside_an_old_table_have_digests_of_their_own():
         check_split(Cohort(twins, old.participants), np.array([0, 1, 2]), np.array([3]), np.array([4, 5]))
 
 
+def test_a_table_that_a_terminal_would_obey_is_refused(cohort, tmp_path):
+    cohort.save(tmp_path / "c")
+    table = tmp_path / "c" / "participants.tsv"
+    table.write_text(table.read_text().replace("\n", "\n\x1b[2J", 1))
+    with pytest.raises(BadInput, match=r"participants.tsv has a control character \(code 27\) in line 2: remove it."):
+        load_cohort(tmp_path / "c")
+
+
 def test_words_that_pandas_takes_for_nothing_are_kept(tmp_path):
     old = simulate_cohort(n_subjects=8, n_rois=14, n_sites=1, seed=0)
     table = old.participants.assign(

@@ -202,7 +202,8 @@ def test_a_bad_participants_table_is_refused(tmp_path, columns, options, message
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff\xfe\x00\x01", b"\0\0\0", b'"', b"\n\n", pickle.dumps({"a": 1}), b"a\tb\n1\t2\t3\n4\n"]
+    "content",
+    [b"", b"\xff\xfe\x00\x01", b"\0\0\0", b"a\x1b[2J", b'"', b"\n\n", pickle.dumps({"a": 1}), b"a\tb\n1\t2\t3\n4\n"],
 )
 def test_a_damaged_participants_table_is_refused(tmp_path, content):
     (tmp_path / "p.tsv").write_bytes(content)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -309,15 +311,26 @@ def open_array(path: Path, n_columns: int) -> np.memmap:
     return array
 
 
+def refuse_control_characters(path: Path, text: str) -> None:
+    """Refuse a table with characters that mean nothing in it and that a terminal obeys when they are printed."""
+    found = re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x9b]", text)
+    if found:
+        line = text.count("\n", 0, found.start()) + 1
+        raise BadInput(f"{path} has a control character (code {ord(found[0])}) in line {line}: remove it.")
+
+
 def read_table(path: Path, strings: tuple[str, ...] = ()) -> pd.DataFrame:
     """Read a table of a cohort's folder; columns in ``strings`` stay text."""
     try:
+        text = path.read_text(encoding="utf-8")
         # Only what the writer writes is missing: None, NA and NULL may be classes, sites or groups.
-        return pd.read_csv(
-            path, sep="\t", dtype=dict.fromkeys(strings, str), na_values=["n/a", ""], keep_default_na=False
+        table = pd.read_csv(
+            StringIO(text), sep="\t", dtype=dict.fromkeys(strings, str), na_values=["n/a", ""], keep_default_na=False
         )
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as a tab-separated table: {' '.join(str(error).split())}.") from error
+    refuse_control_characters(path, text)
+    return table
 
 
 def read_scans(path: Path, manifest: Mapping[str, Any]) -> pd.DataFrame | None:

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from bnt._words import say
+from bnt.cohort._store import refuse_control_characters
 from bnt.errors import BadInput
 from bnt.sources._names import parsing
 
@@ -149,8 +150,7 @@ def read_words(file: Path) -> pd.DataFrame:
             raise BadInput(
                 f"{file} is not a text in UTF-8 (byte {error.start} is {byte:#04x}): save it as CSV or TSV in UTF-8."
             ) from error
-        if "\0" in text:
-            raise ValueError("it holds zero bytes")
+        refuse_control_characters(file, text)
         head = text.partition("\n")[0]
         separator = "\t" if file.suffix == ".tsv" or "\t" in head else ","
         if separator == "," and head.count(";") > head.count(","):
