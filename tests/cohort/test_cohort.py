@@ -215,6 +215,9 @@ def spoil(path, name):
         (path / "cohort.json").write_text("{")
     elif name == "format":
         (path / "cohort.json").write_text((path / "cohort.json").read_text().replace('"format": 1', '"format": 99'))
+    elif name == "elsewhere":
+        (path.parent / "rois.tsv").write_text("roi\n")
+        (path / "cohort.json").write_text((path / "cohort.json").read_text().replace('"rois.tsv"', '"../rois.tsv"'))
     elif name == "table":
         (path / "participants.tsv").write_text("participant_id\nonly_one\n")
     elif name == "series":
@@ -225,7 +228,19 @@ def spoil(path, name):
 
 @pytest.mark.parametrize(
     "how",
-    ["pickle", "truncated", "shape", "json", "format", "table", "series", "rois.tsv", "connectomes.npy", "cohort.json"],
+    [
+        "pickle",
+        "truncated",
+        "shape",
+        "json",
+        "format",
+        "elsewhere",
+        "table",
+        "series",
+        "rois.tsv",
+        "connectomes.npy",
+        "cohort.json",
+    ],
 )
 def test_damaged_cohorts_get_one_sentence_that_names_the_folder(cohort, tmp_path, how):
     cohort.save(tmp_path / "c")

@@ -125,6 +125,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         int(manifest["n_rois"]), int(manifest["n_subjects"]), dict(manifest["sha256"])
     if manifest.get("format") != FORMAT:
         raise BadInput(f"{file} has format {manifest.get('format')}, this version reads {FORMAT}.")
+    outside = [name for name in manifest["sha256"] if Path(name).is_absolute() or ".." in Path(name).parts]
+    if outside:
+        raise BadInput(f"{file} lists {outside[0]}, which is not in its folder: write the cohort again.")
     missing = [name for name in manifest["sha256"] if not (path / name).is_file()]
     if missing:
         raise BadInput(f"{path} lacks {missing[0]}, which its cohort.json lists: write the cohort again.")
