@@ -28,6 +28,7 @@ from bnt.cohort import Cohort
 from bnt.cohort._scans import Series
 from bnt.errors import BadInput
 from bnt.models.classical._subject_matrices import content_of
+from bnt.sources._people import MOST_CODES
 
 AT_ONCE = 256  # subjects per block
 COLUMNS_AT_ONCE = 8192  # features, where all subjects are read together
@@ -285,9 +286,6 @@ class Inputs:
 
 
 # -- confounds -----------------------------------------------------------------------------------------
-
-
-MOST_CODES = 10  # different numbers beside words in a column of codes
 
 
 def numbers_of(column: pd.Series, name: str) -> pd.Series | None:
