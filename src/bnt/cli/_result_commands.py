@@ -209,7 +209,7 @@ def validation_summary(found: Validation) -> str:
     if own is not None:
         ends = ", ".join(shown(end, "auroc", "+") for end in (own.low, own.high))
         gap = f"{shown(own.value, 'auroc', '+')} points [{ends}]"
-        lines.append(f"  AUROC less that of the run's own test set {gap}")
+        lines.append(f"  AUROC minus that of the run's own test set: {gap}")
     return "\n".join([*lines, *found.findings])
 
 
