@@ -223,6 +223,13 @@ def test_choosing_a_split_that_lacks_a_class_says_so(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_numbers_of_folds_are_not_taken_for_sets(cohort, tmp_path):
+    path = tmp_path / "folds.csv"
+    path.write_text("participant_id,fold\n" + "".join(f"{name},{i % 3}\n" for i, name in enumerate(cohort.ids)))
+    with pytest.raises(BadInput, match="numbers in its column fold, which may be those of folds"):
+        read_splits(path, cohort)
+
+
 def test_one_split_is_chosen_by_number_or_name(cohort, tmp_path):
     splits = list(SiteStratifiedSplit(n_splits=3).split(cohort, "diagnosis"))
     path = tmp_path / "s.csv"

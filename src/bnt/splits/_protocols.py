@@ -87,6 +87,11 @@ def read_splits(path: str | Path, cohort: Cohort | None = None, names: Sequence[
         ids, order = cohort.ids[rows], np.argsort(rows)
     out = []
     for name in wanted:
+        if name.lower() == "fold" and table[name].str.strip().str.fullmatch(r"[0-9.]*").all():
+            raise BadInput(
+                f"{path} has numbers in its column {name}, which may be those of folds: use --protocol kfold, or write "
+                "train, validation and test there."
+            )
         side = sides(f"{path}, split {name}", table[name], table.iloc[:, 0]).to_numpy()[order]
         train, validation, test = (tuple(ids[order][side == part].tolist()) for part in PARTS)
         split = Split(str(SplitName(path.name, None, name)), train, validation, test, str(path))
